@@ -1,0 +1,69 @@
+"""The verbs of the engine: one frozen dataclass each. Every command ends exactly once, in `Finished` or `Failed`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from engine.api.values import ChatMessage, LoadOptions, RequestId, SamplingParams
+
+
+@dataclass(frozen=True, slots=True)
+class LoadModel:
+    """Loads a GGUF file (any shard of a split one), replacing the loaded model. Events: LoadProgress*, ModelReady."""
+
+    request_id: RequestId
+    path: str
+    options: LoadOptions = LoadOptions()
+
+
+@dataclass(frozen=True, slots=True)
+class UnloadModel:
+    """Frees the loaded model. Events: ModelUnloaded."""
+
+    request_id: RequestId
+
+
+@dataclass(frozen=True, slots=True)
+class Generate:
+    """Answers. Exactly one of messages, prompt (parsed with special tokens) and ids is given.
+
+    continue_last: the last message is an unfinished assistant message and is continued, not answered.
+    Events: Queued, PrefillProgress*, TokenDelta*; Finished carries the Usage.
+    """
+
+    request_id: RequestId
+    messages: tuple[ChatMessage, ...] | None = None
+    prompt: str | None = None
+    ids: tuple[int, ...] | None = None
+    sampling: SamplingParams = SamplingParams()
+    template_vars: dict[str, Any] = field(default_factory=dict)
+    continue_last: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CountTokens:
+    """How many tokens a conversation takes when rendered. Events: TokenCount."""
+
+    request_id: RequestId
+    messages: tuple[ChatMessage, ...]
+    template_vars: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Cancel:
+    """Stops another request in any phase; that request then ends in Finished(cancelled), or Failed if it was loading."""
+
+    request_id: RequestId
+    target: RequestId
+
+
+@dataclass(frozen=True, slots=True)
+class WatchSensors:
+    """Starts (period_s > 0) or stops (0) Sensors events. Ends at once; the events carry this request's id."""
+
+    request_id: RequestId
+    period_s: float
+
+
+Command = LoadModel | UnloadModel | Generate | CountTokens | Cancel | WatchSensors

@@ -1,0 +1,69 @@
+"""The values that cross the door between application and engine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal, NewType
+
+from engine.hardware.snapshot import CpuSample, HardwareSnapshot
+from engine.sampling.params import RANGES, SamplingParams
+
+__all__ = ["RANGES", "ChatMessage", "CpuSample", "HardwareSnapshot", "KvType", "LoadOptions", "ModelInfo", "RequestId", "SamplingParams", "Usage"]
+
+RequestId = NewType("RequestId", str)
+KvType = Literal["f32", "f16"]
+FinishReason = Literal["stop", "length", "cancelled", "done"]
+"""`stop`: end of generation or a stop string; `length`: max_tokens or context; `done`: a command that generates nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadOptions:
+    """How a model is loaded. n_threads 0: one per core this process may use; n_ctx 0: min(model's context, 8192)."""
+
+    n_threads: int = 0
+    n_ctx: int = 0
+    prefill_chunk: int = 512
+    k_type: KvType = "f16"
+    v_type: KvType = "f16"
+    f32_activations: bool = False
+    reference: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ChatMessage:
+    """One message of a conversation, as templates see it."""
+
+    role: Literal["system", "user", "assistant", "tool"]
+    content: str
+
+
+@dataclass(frozen=True, slots=True)
+class ModelInfo:
+    """A loaded or inspected model. `quant` is the label of the largest share of the bytes, e.g. Q4_1."""
+
+    path: str
+    name: str
+    architecture: str
+    quant: str
+    n_params: int
+    n_layers: int
+    n_vocab: int
+    file_bytes: int
+    context_length: int
+    n_ctx: int
+    has_template: bool
+    isa: str = ""
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Figures of one answer. n_reused: prompt tokens whose KV was already there. Rates are None when nothing was measured."""
+
+    n_prompt: int = 0
+    n_reused: int = 0
+    n_generated: int = 0
+    ttft_s: float | None = None
+    prefill_tok_s: float | None = None
+    decode_tok_s: float | None = None
+    token_ids: tuple[int, ...] = field(default=(), repr=False)

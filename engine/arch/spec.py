@@ -1,0 +1,115 @@
+"""What a model is: dimensions and blocks, as values.
+
+A family file turns metadata into a `ModelSpec`; units, graph, reference, loader and estimate read it. Nothing here computes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+RopeKind = Literal["norm", "neox"]
+"""`norm` rotates the pairs (2j, 2j+1); `neox` the pairs (j, j + n_rot/2)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Norm:
+    """RMS norm: weight * x / sqrt(mean(x^2) + eps), in f32. `weight` is a tensor name, [width]."""
+
+    weight: str
+    eps: float
+
+
+@dataclass(frozen=True, slots=True)
+class Rope:
+    """Rotary embedding of the first `n_rot` dimensions of a head.
+
+    Angles: theta_j = position * freq_base**(-2j/n_rot) / factor_j * freq_scale; cos and sin are multiplied by `attn_factor`.
+    `factors` names a tensor [n_rot/2] f32 (llama3 scaling) or is None. YaRN applies when `yarn` is set.
+    """
+
+    kind: RopeKind
+    n_rot: int
+    freq_base: float
+    freq_scale: float = 1.0
+    factors: str | None = None
+    attn_factor: float = 1.0
+    yarn: Yarn | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Yarn:
+    """YaRN interpolation (https://arxiv.org/abs/2309.00071): context of training and the two ramp bounds, in rotations."""
+
+    factor: float
+    original_context: int
+    beta_fast: float = 32.0
+    beta_slow: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Linear:
+    """y = x @ W.T (+ bias). `weight` and `bias` are tensor names; W is [n_in, n_out] in GGUF order."""
+
+    weight: str
+    n_in: int
+    n_out: int
+    bias: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Attention:
+    """Causal softmax attention with grouped KV heads: query head h reads KV head h // (n_heads / n_kv_heads)."""
+
+    q: Linear
+    k: Linear
+    v: Linear
+    out: Linear
+    n_heads: int
+    n_kv_heads: int
+    head_dim: int
+    v_dim: int
+    scale: float
+    rope: Rope
+    q_norm: Norm | None = None
+    k_norm: Norm | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DenseFfn:
+    """down(act(gate x) * (up x))."""
+
+    gate: Linear
+    up: Linear
+    down: Linear
+    act: Literal["silu", "gelu_tanh"] = "silu"
+
+
+@dataclass(frozen=True, slots=True)
+class BlockSpec:
+    """x += mixer(norm(x)); x += ffn(ffn_norm(x))."""
+
+    index: int
+    norm: Norm
+    mixer: Attention
+    ffn_norm: Norm
+    ffn: DenseFfn
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSpec:
+    """A whole decoder: embedding, blocks, final norm, head. `head.weight` equals `embed` where the two are tied."""
+
+    architecture: str
+    n_vocab: int
+    n_embd: int
+    context_length: int
+    embed: str
+    blocks: tuple[BlockSpec, ...]
+    out_norm: Norm
+    head: Linear
+
+    @property
+    def n_layers(self) -> int:
+        """Number of blocks that compute (MTP blocks are not among them)."""
+        return len(self.blocks)

@@ -1,0 +1,19 @@
+"""What can be moved: the smallest parts of a model that a placement gives a place."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+UnitKind = Literal["embed", "mixer", "ffn", "head", "kv"]
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class UnitId:
+    """`embed` and `head` stand once (layer -1); `mixer` (norm and attention), `ffn` (norm and FFN) and `kv` once a layer."""
+
+    kind: UnitKind
+    layer: int = -1
+
+    def __str__(self) -> str:
+        return self.kind if self.layer < 0 else f"{self.kind}.{self.layer}"

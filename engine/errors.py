@@ -1,0 +1,50 @@
+"""The error tree of the engine.
+
+`EngineError`: known, the user can act; its message is one sentence: what, where, what to do. `EngineBug`: ours, ends in a crash report.
+"""
+
+from __future__ import annotations
+
+
+class EngineError(Exception):
+    """A known failure. `str(error)` is the one sentence shown to people."""
+
+
+class GgufError(EngineError):
+    """A damaged or hostile model file; the message names the field and the byte offset."""
+
+
+class UnsupportedModel(EngineError):
+    """An architecture, tensor type or tokenizer that this version does not run; the message says what is supported."""
+
+
+class ModelChanged(EngineError):
+    """The model file was replaced, truncated or became unreadable while it was in use."""
+
+
+class InvalidRequest(EngineError):
+    """A request that cannot be served as asked: ids out of range, a prompt beyond the context, a bad parameter."""
+
+
+class PlacementError(EngineError):
+    """A placement that names an unknown unit or device, or belongs to another model."""
+
+
+class OutOfMemory(EngineError):
+    """An allocation that failed; the message names the device and the bytes asked for and free."""
+
+
+class TemplateError(EngineError):
+    """A chat template that is broken, hostile, or refused the messages."""
+
+
+class HelperDied(EngineError):
+    """A helper process ended, hung, or exceeded its limits."""
+
+
+class Cancelled(EngineError):
+    """The request was cancelled by its owner."""
+
+
+class EngineBug(Exception):
+    """A broken promise inside the engine."""

@@ -1,0 +1,128 @@
+"""The op vocabulary: what one step of a model does, device-free.
+
+`graph/build.py` emits these in order; `graph/reference.py` runs them in numpy; `program/` lowers them to lanes. An op names its
+buffers (f32, [n_rows, width]) and its tensors; it holds no data. Weights stay in whatever format the file gives them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from engine.arch.spec import Norm as NormSpec
+from engine.arch.spec import Rope as RopeSpec
+from engine.arch.units import UnitId
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """A named activation of `width` f32 values per row."""
+
+    name: str
+    width: int
+
+
+@dataclass(frozen=True, slots=True)
+class Embed:
+    """out[r] = row token_ids[r] of `weight`, dequantised."""
+
+    unit: UnitId
+    weight: str
+    out: Buffer
+
+
+@dataclass(frozen=True, slots=True)
+class Norm:
+    """out = RMS norm of x, over the whole row (n_heads == 1) or over each of n_heads equal parts with one shared weight."""
+
+    unit: UnitId
+    x: Buffer
+    out: Buffer
+    norm: NormSpec
+    n_heads: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Linear:
+    """out = x @ weight.T (+ bias)."""
+
+    unit: UnitId
+    x: Buffer
+    out: Buffer
+    weight: str
+    bias: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Rope:
+    """Rotates n_heads heads of head_dim in place, by the row's position."""
+
+    unit: UnitId
+    x: Buffer
+    n_heads: int
+    head_dim: int
+    rope: RopeSpec
+
+
+@dataclass(frozen=True, slots=True)
+class KvStore:
+    """Writes the rows' keys and values of `layer` into the paged cache at the rows' slots."""
+
+    unit: UnitId
+    k: Buffer
+    v: Buffer
+    layer: int
+
+
+@dataclass(frozen=True, slots=True)
+class Attention:
+    """out[r] = softmax(scale * q[r] . K[: position + 1]) V, per head, over the sequence of row r."""
+
+    unit: UnitId
+    q: Buffer
+    out: Buffer
+    layer: int
+    n_heads: int
+    n_kv_heads: int
+    head_dim: int
+    v_dim: int
+    scale: float
+
+
+@dataclass(frozen=True, slots=True)
+class GatedAct:
+    """out = act(gate) * up."""
+
+    unit: UnitId
+    gate: Buffer
+    up: Buffer
+    out: Buffer
+    act: str
+
+
+@dataclass(frozen=True, slots=True)
+class Add:
+    """x += y, in place (the residual stream)."""
+
+    unit: UnitId
+    x: Buffer
+    y: Buffer
+
+
+@dataclass(frozen=True, slots=True)
+class OutRows:
+    """out = the rows of x whose logits are wanted, in order; later ops have n_out rows."""
+
+    unit: UnitId
+    x: Buffer
+    out: Buffer
+
+
+Op = Embed | Norm | Linear | Rope | KvStore | Attention | GatedAct | Add | OutRows
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """One step: ops in order of execution. The last op writes `logits`, [n_out, n_vocab]."""
+
+    ops: tuple[Op, ...]
+    logits: Buffer

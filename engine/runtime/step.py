@@ -1,0 +1,26 @@
+"""What one step of the executor is asked to do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+
+@dataclass(frozen=True, slots=True)
+class StepBatch:
+    """Rows of one step: a prefill chunk of one sequence, or one row for each of several sequences.
+
+    token_ids, positions, seq_of_row: [n_rows] int32. block_tables: one int32 array per sequence, block ids in order; block b holds
+    the positions [b * BLOCK, (b + 1) * BLOCK) of its sequence, and every row's own position lies in it. out_rows: [n_out] int32,
+    rows whose logits are wanted.
+    """
+
+    phase: Literal["prefill", "decode"]
+    token_ids: npt.NDArray[np.int32]
+    positions: npt.NDArray[np.int32]
+    seq_of_row: npt.NDArray[np.int32]
+    block_tables: tuple[npt.NDArray[np.int32], ...]
+    out_rows: npt.NDArray[np.int32]

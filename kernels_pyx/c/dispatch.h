@@ -1,0 +1,69 @@
+// The kernel table: what the program may call, one entry per (format, ISA), filled once at import, best ISA first.
+//
+// Shapes. A weight matrix has n rows of k values; a row is ld_row_bytes(format, k) bytes, rows are w_stride bytes apart. An
+// activation row is what the format's quantise function makes of k f32 values: ld_act_row_bytes(act, k) bytes, 64-byte aligned,
+// act_stride bytes apart. y is f32; y[a * y_stride + r] belongs to activation a and weight row r (y_stride in floats).
+// k is a multiple of the format's block size. Kernels never allocate, never fail, and write nothing but y and scratch.
+#pragma once
+#include <stddef.h>
+#include <stdint.h>
+
+// Activation layouts. F32: float[k].
+// Q8_32:  int8 q[k], then float d[k/32], then float s[k/32] with s = d * sum(q) over the 32; x ~ d * q.
+// Q8_256: int8 q[k], then float d[k/256], then int16 b[k/16] with b = sum(q) over the 16.
+// Each part starts at the next multiple of 64 bytes.
+typedef enum { LD_ACT_F32 = 0, LD_ACT_Q8_32 = 1, LD_ACT_Q8_256 = 2, LD_N_ACTS = 3 } ld_act;
+
+typedef enum { LD_ISA_SCALAR = 0, LD_ISA_AVX2 = 1, LD_ISA_AVXVNNI = 2, LD_ISA_AVX512 = 3, LD_ISA_AVX512VNNI = 4, LD_N_ISAS = 5 } ld_isa;
+
+// y = W x for n_act activations (1..LD_FEW_MAX), reading W once and prefetching ahead: memory-bound.
+typedef void (*ld_linear_few)(const uint8_t *w, size_t w_stride, const uint8_t *act, size_t act_stride, int64_t n_act, float *y,
+                              size_t y_stride, int64_t k, int64_t n);
+// The same for many activations: unpacks a tile of weight rows once into scratch (64-byte aligned, ld_many_scratch_bytes(k) bytes)
+// and multiplies it with all activations: compute-bound.
+typedef void (*ld_linear_many)(const uint8_t *w, size_t w_stride, const uint8_t *act, size_t act_stride, int64_t n_act, float *y,
+                               size_t y_stride, int64_t k, int64_t n, uint8_t *scratch);
+typedef void (*ld_quantize)(const float *x, uint8_t *act, int64_t k);
+typedef void (*ld_to_f32)(const uint8_t *w, float *y, int64_t k);
+
+#define LD_FEW_MAX 8
+
+// One weight format on one ISA cap. few/many take activations of the format's own act; few_f32/many_f32 take f32 activations.
+typedef struct {
+    ld_act act;
+    ld_linear_few few, few_f32;
+    ld_linear_many many, many_f32;
+    ld_to_f32 to_f32;
+    ld_isa few_isa, many_isa; // which ISA really serves, for selftest
+} ld_format_kernels;
+
+// Vectors of f32. Lengths are any; pointers need no alignment.
+typedef struct {
+    float (*sum_squares)(const float *x, int64_t n);
+    void (*norm)(const float *x, const float *w, float scale, float *y, int64_t n); // y = x * scale * w (w may be NULL: 1)
+    void (*silu_mul)(const float *gate, const float *up, float *y, int64_t n);      // y = gate * sigmoid(gate) * up
+    void (*gelu_tanh_mul)(const float *gate, const float *up, float *y, int64_t n);
+    void (*add)(float *x, const float *y, int64_t n);                               // x += y
+    void (*f32_to_f16)(const float *x, uint16_t *y, int64_t n);
+    void (*f16_to_f32)(const uint16_t *x, float *y, int64_t n);
+    float (*max)(const float *x, int64_t n);
+    float (*exp_sum)(float *x, float max, int64_t n); // x = exp(x - max) in place; the sum
+    int (*all_finite)(const float *x, int64_t n);
+    ld_isa isa;
+} ld_vec_kernels;
+
+typedef struct {
+    ld_isa isa; // the cap: min(detected, LAYERDECK_ISA)
+    const ld_format_kernels *formats; // indexed by the ggml type id; formats without kernels have to_f32 == NULL
+    int n_formats;
+    ld_quantize quantize[LD_N_ACTS];
+    ld_vec_kernels vec;
+} ld_table;
+
+// The table for the active cap, and for one ISA by name (NULL where this machine lacks it): tests and selftest.
+const ld_table *ld_table_active(void);
+const ld_table *ld_table_for(ld_isa isa);
+
+size_t ld_row_bytes(int format, int64_t k);
+size_t ld_act_row_bytes(ld_act act, int64_t k);
+size_t ld_many_scratch_bytes(int64_t k); // enough for every format
