@@ -1,4 +1,4 @@
-"""Named loggers of the application (`layerdeck.ui`, `layerdeck.store`, ...), a log file, and the ring of last lines the crash dialog shows."""
+"""Named loggers of the application (`layerdeck.store`, ...), a log file, and the ring of last lines the crash dialog shows."""
 
 from __future__ import annotations
 

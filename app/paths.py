@@ -65,7 +65,10 @@ def find_paths(environ: Mapping[str, str] | None = None) -> Paths:
 
 
 def included_model() -> Path | None:
-    """The model that comes with Layerdeck, or None. The package that carries it is not imported: it would import its own runtime."""
+    """The model that comes with Layerdeck, or None.
+
+    The package that carries it is not imported: it would import its own runtime.
+    """
     folders = [Path(sys.prefix) / "share" / "layerdeck" / INCLUDED_PACKAGE]
     spec = importlib.util.find_spec(INCLUDED_PACKAGE)
     if spec is not None and spec.submodule_search_locations:

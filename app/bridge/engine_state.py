@@ -29,7 +29,7 @@ _LOAD_KINDS: dict[str, StateKind] = {"header": "reading", "weights": "loading", 
 
 @dataclass(frozen=True, slots=True)
 class EngineState:
-    """One state of the engine. done/total: bytes while loading, tokens in prefill. detail: a short text (model name, error sentence).
+    """One state of the engine. done/total: bytes while loading, tokens in prefill. detail: model name or error sentence.
 
     model, loading and answers say which model answers, which request loads, and which requests have answers under way.
     """

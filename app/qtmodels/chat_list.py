@@ -16,7 +16,7 @@ Index = QModelIndex | QPersistentModelIndex
 
 
 class ChatListRole(IntEnum):
-    """Roles beside DisplayRole (the title). UPDATED_S: seconds since the epoch; SECTION: `Today`, `Yesterday`, ...; STREAMING: bool."""
+    """Roles beside DisplayRole (the title). UPDATED_S: since the epoch; SECTION: `Today`, `Yesterday`, ...; STREAMING: bool."""
 
     ID = Qt.ItemDataRole.UserRole + 1
     TITLE = Qt.ItemDataRole.UserRole + 2
