@@ -39,7 +39,8 @@ def _chat(row: tuple[object, ...]) -> ChatRow:
 
 def _message(row: tuple[object, ...], position: tuple[int, int]) -> MessageRow:
     figures = Figures(*row[8:])  # type: ignore[arg-type]
-    return MessageRow(*row[:7], figures, row[7], position)  # type: ignore[arg-type]
+    message_id, chat_id, parent_id, role, text, status, created_s, error = row[:8]
+    return MessageRow(message_id, chat_id, parent_id, role, text, status, created_s, figures, error, position)  # type: ignore[arg-type]
 
 
 # --- reading -------------------------------------------------------------------------------------------------------------

@@ -144,25 +144,43 @@ def open_database(path: Path) -> Opened:
 
 def _open_checked(path: Path) -> sqlite3.Connection:
     size = path.stat().st_size if path.exists() else 0
-    connection = connect(path)
     try:
-        if 0 < size <= QUICK_CHECK_BYTES:
-            verdict = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
-            if verdict != "ok":
-                raise _damaged(verdict)
+        connection = connect(path)
+    except UnicodeDecodeError as error:  # SQLite quotes the damaged schema in its message
+        raise _damaged(str(error)) from error
+    try:
+        _check(connection, size)
         migrate(connection, migrations(), path)
-        # Reading each table once finds a damaged schema or index that the check of pages does not cover.
-        for table in ("chat", "message", "message_search", "title_search"):
-            connection.execute(f"SELECT rowid FROM {table} ORDER BY rowid DESC LIMIT 1").fetchone()
-    except sqlite3.OperationalError as error:
-        connection.close()
-        if error.sqlite_errorcode == sqlite3.SQLITE_ERROR:
-            raise _damaged(str(error)) from error
-        raise
+        _read_each_table(connection)
     except BaseException:
         connection.close()
         raise
     return connection
+
+
+def _check(connection: sqlite3.Connection, size: int) -> None:
+    """Raises DatabaseError (corrupt) for a file that fails SQLite's own check or has tables but no version."""
+    try:
+        verdict = connection.execute("PRAGMA quick_check(1)").fetchone()[0] if 0 < size <= QUICK_CHECK_BYTES else "ok"
+        version = connection.execute("PRAGMA user_version").fetchone()[0]
+        n_tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+    except UnicodeDecodeError as error:
+        raise _damaged(str(error)) from error
+    if verdict != "ok" or (version == 0 and n_tables > 0):
+        raise _damaged(f"quick_check: {verdict}, version {version}, {n_tables} tables")
+
+
+def _read_each_table(connection: sqlite3.Connection) -> None:
+    """Finds a damaged schema or search index, which the check of pages does not cover."""
+    try:
+        for table in ("chat", "message", "message_search", "title_search"):
+            connection.execute(f"SELECT rowid FROM {table} ORDER BY rowid DESC LIMIT 1").fetchone()
+    except UnicodeDecodeError as error:
+        raise _damaged(str(error)) from error
+    except sqlite3.OperationalError as error:
+        if error.sqlite_errorcode == sqlite3.SQLITE_ERROR:  # no such table or column: the newest schema has them
+            raise _damaged(str(error)) from error
+        raise
 
 
 def _damaged(verdict: str) -> sqlite3.DatabaseError:
