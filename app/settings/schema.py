@@ -55,7 +55,6 @@ class General(Section):
     start_with_last_model: Annotated[
         bool, _note("Load the last model on start", "The model that was used last is loaded as soon as the window is open.")
     ] = True
-    reduce_motion: Annotated[bool, _note("Reduce motion", "Shows changes at once, without animation.")] = False
 
 
 class Chat(Section):

@@ -90,7 +90,14 @@ class IconButton(PaintedButton):
     """A square button that is only an icon; `text` is its accessible name and tooltip."""
 
     def __init__(
-        self, icon_name: str, text: str, parent: QWidget | None = None, *, size: int = 28, icon_size: int = 16, color_token: str = "text2"
+        self,
+        icon_name: str,
+        text: str,
+        parent: QWidget | None = None,
+        *,
+        size: int = 28,
+        icon_size: int = 16,
+        color_token: str = "text2",
     ) -> None:
         super().__init__(text, parent)
         self._icon_name = icon_name
@@ -122,7 +129,9 @@ class IconButton(PaintedButton):
 class LinkButton(PaintedButton):
     """Text in the accent colour that acts like a link."""
 
-    def __init__(self, text: str, parent: QWidget | None = None, *, px: int = 13, weight: int = 600, color_token: str = "accent") -> None:
+    def __init__(
+        self, text: str, parent: QWidget | None = None, *, px: int = 13, weight: int = 600, color_token: str = "accent"
+    ) -> None:
         super().__init__(text, parent)
         self._px = px
         self._weight = weight

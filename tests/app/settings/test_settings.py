@@ -70,9 +70,9 @@ def test_unknown_keys_are_kept(path: Path) -> None:
 
 def test_one_bad_value_costs_only_itself(path: Path) -> None:
     path.parent.mkdir()
-    path.write_text('chat = 3\n[general]\ntheme = "pink"\nreduce_motion = true\n[sampling]\ntop_k = 7\ntop_p = 4.0\n')
+    path.write_text('chat = 3\n[general]\ntheme = "pink"\nstart_with_last_model = false\n[sampling]\ntop_k = 7\ntop_p = 4.0\n')
     store = SettingsStore(path)
-    assert (store.values.general.theme, store.values.general.reduce_motion) == ("system", True)
+    assert (store.values.general.theme, store.values.general.start_with_last_model) == ("system", False)
     assert (store.values.sampling.top_k, store.values.sampling.top_p) == (7, 0.95)
     assert len(store.notices) == 2
     assert "general.theme = 'pink'" in store.notices[0]
