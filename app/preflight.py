@@ -59,7 +59,7 @@ Ldd = Callable[[Path], str]
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """What the platform lacks: shared libraries, and the packages that have them (a library nobody is known for stands itself)."""
+    """What the platform lacks: shared libraries, and the packages that have them (the library itself when none is known)."""
 
     platform: str
     libraries: tuple[str, ...]
@@ -68,7 +68,8 @@ class Missing:
     def sentence(self) -> str:
         """What is missing and the line that installs it."""
         return (
-            f"layerdeck: the window (Qt, platform {self.platform}) needs system packages that are missing: {', '.join(self.packages)}. "
+            f"layerdeck: the window (Qt, platform {self.platform}) needs system packages that are missing: "
+            f"{', '.join(self.packages)}. "
             f"Install them with: sudo apt-get install --no-install-recommends {' '.join(self.packages)}"
         )
 

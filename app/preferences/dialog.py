@@ -178,8 +178,8 @@ def _about(version: str) -> QWidget:
         tr(
             "Settings",
             "Layerdeck %1\n\nRuns language models on this machine. Nothing you write leaves it: there is no telemetry, and no "
-            "connection is made unless you open a link.\n\nApache License 2.0. With Qt and PySide6 (LGPL 3.0), Inter and JetBrains "
-            "Mono (OFL), Lucide icons (ISC), SmolLM2 (Apache 2.0).",
+            "connection is made unless you open a link.\n\nApache License 2.0. With Qt and PySide6 (LGPL 3.0), Inter and "
+            "JetBrains Mono (OFL), Lucide icons (ISC), SmolLM2 (Apache 2.0).",
         ),
         version,
     )

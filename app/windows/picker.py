@@ -1,4 +1,7 @@
-"""Picker: a box over the window with a filter and a list; Enter takes the marked entry. The palette and the model picker are one."""
+"""Picker: a box over the window with a filter and a list; Enter takes the marked entry.
+
+The palette and the model picker are pickers.
+"""
 
 from __future__ import annotations
 
@@ -69,8 +72,8 @@ class _Delegate(QStyledItemDelegate):
 
     def paint(self, painter: QPainter, option: QStyleOptionViewItem, index: QModelIndex | QPersistentModelIndex) -> None:
         entry: Entry = index.data(ENTRY_ROLE)
-        rect = QRectF(option.rect)  # type: ignore[attr-defined]
-        marked = bool(option.state & QStyle.StateFlag.State_Selected)  # type: ignore[attr-defined]
+        rect = QRectF(option.rect)
+        marked = bool(option.state & QStyle.StateFlag.State_Selected)
         painter.save()
         paint.begin(painter)
         if marked:
