@@ -25,6 +25,7 @@ class Instance(QObject):
         self._lock.setStaleLockTime(0)
         self._name = "layerdeck-" + hashlib.sha256(str(lock_file.absolute()).encode()).hexdigest()[:16]
         self._server: QLocalServer | None = None
+        self._sockets: list[QLocalSocket] = []
 
     def acquire(self) -> bool:
         """True when this is the first instance; it then listens."""
@@ -58,15 +59,20 @@ class Instance(QObject):
         assert self._server is not None
         socket = self._server.nextPendingConnection()
         socket.setReadBufferSize(MAX_MESSAGE)
-        socket.readyRead.connect(lambda: self._on_ready_read(socket))
-        socket.disconnected.connect(socket.deleteLater)
+        socket.readyRead.connect(self._on_ready_read)
+        self._sockets.append(socket)
+        # The line may have come before the signal was connected.
+        self._on_ready_read()
 
-    def _on_ready_read(self, socket: QLocalSocket) -> None:
-        if not socket.canReadLine():
-            return
+    def _on_ready_read(self) -> None:
+        for socket in tuple(self._sockets):
+            if socket.canReadLine():
+                self._sockets.remove(socket)
+                self._tell(bytes(socket.readLine().data()))
+
+    def _tell(self, line: bytes) -> None:
         try:
-            message = json.loads(bytes(socket.readLine().data()))
-            model = message["model"]
+            model = json.loads(line)["model"]
         except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError):
             return
         self.raised.emit(model if isinstance(model, str) else "")

@@ -68,7 +68,7 @@ class OptionEditor(QObject):
             return self._make_choice(parent)
         if kind is bool:
             box = QCheckBox(tr("Settings", self.note.label), parent)
-            box.toggled.connect(self.changed)
+            box.toggled.connect(lambda on: self.changed.emit(on))
             return box
         if kind is int or kind is float:
             return self._make_number(kind, parent)
@@ -88,7 +88,7 @@ class OptionEditor(QObject):
             whole.setRange(int(low), int(min(high, MAX_INT)))
             whole.setSingleStep(int(self.note.step))
             whole.setKeyboardTracking(False)
-            whole.valueChanged.connect(self.changed)
+            whole.valueChanged.connect(lambda value: self.changed.emit(value))
             return whole
         spin = QDoubleSpinBox(parent)
         spin.setDecimals(2)

@@ -14,7 +14,7 @@ SHOWN_LENGTH = 400
 
 def allowed_url(link: str) -> QUrl | None:
     """The address when it may be opened; None for files, scripts, other programs' schemes, and what is no address."""
-    url = QUrl(link.strip(), QUrl.ParsingMode.StrictMode)
+    url = QUrl(link.strip(), QUrl.ParsingMode.TolerantMode)
     if not url.isValid() or url.scheme().lower() not in ALLOWED:
         return None
     if url.scheme().lower() != "mailto" and not url.host():

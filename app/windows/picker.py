@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from PySide6.QtCore import QAbstractListModel, QEvent, QModelIndex, QObject, QPersistentModelIndex, QRectF, QSize, Qt, Signal
-from PySide6.QtGui import QKeyEvent, QPainter
+from PySide6.QtGui import QFocusEvent, QKeyEvent, QPainter, QPaintEvent
 from PySide6.QtWidgets import (
-    QDialog,
     QFrame,
     QLineEdit,
     QListView,
@@ -98,15 +97,18 @@ class _Delegate(QStyledItemDelegate):
         painter.restore()
 
 
-class Picker(QDialog):
-    """`entries(query)` gives what matches. Emits chosen(key) once, after it has closed."""
+class Picker(QFrame):
+    """`entries(query)` gives what matches. Emits chosen(key) once, after it has closed.
+
+    It is a child of the window, not a window: no grab of the keyboard, and no position that Wayland would refuse.
+    """
 
     chosen = Signal(object)
 
     def __init__(self, parent: QWidget, title: str, hint: str, entries: Callable[[str], Sequence[Entry]]) -> None:
-        super().__init__(parent, Qt.WindowType.Popup | Qt.WindowType.FramelessWindowHint)
+        super().__init__(parent)
         self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-        self.setWindowTitle(title)
+        self.setAccessibleName(title)
         self._entries = entries
         self._edit = QLineEdit(self)
         self._edit.setPlaceholderText(hint)
@@ -139,10 +141,10 @@ class Picker(QDialog):
     def open_over(self, window: QWidget) -> None:
         """Shows the box in the upper third of the window."""
         self.setFixedWidth(min(WIDTH, max(320, window.width() - 40)))
-        corner = window.mapToGlobal(window.rect().topLeft())
-        self.move(corner.x() + (window.width() - self.width()) // 2, corner.y() + max(56, window.height() // 8))
+        self.move((window.width() - self.width()) // 2, max(56, window.height() // 8))
+        self.raise_()
         self.show()
-        self._edit.setFocus(Qt.FocusReason.PopupFocusReason)
+        self._edit.setFocus(Qt.FocusReason.OtherFocusReason)
 
     def shown_entries(self) -> tuple[Entry, ...]:
         """What the list holds now."""
@@ -162,10 +164,23 @@ class Picker(QDialog):
         self.close()
         self.chosen.emit(entry.key)
 
+    def paintEvent(self, event: QPaintEvent) -> None:
+        painter = QPainter(self)
+        paint.begin(painter)
+        paint.rounded(painter, QRectF(self.rect()), 12, "raised", "line2")
+
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
+        if watched is self._edit and isinstance(event, QFocusEvent) and event.lostFocus() and self._is_left(event):
+            self.close()
+            return False
         if watched is self._edit and isinstance(event, QKeyEvent) and event.type() == QEvent.Type.KeyPress:
             return self._on_key(event)
         return super().eventFilter(watched, event)
+
+    @staticmethod
+    def _is_left(event: QFocusEvent) -> bool:
+        """True when the user turned to another widget, not to another window or a menu of the filter."""
+        return event.reason() not in (Qt.FocusReason.ActiveWindowFocusReason, Qt.FocusReason.PopupFocusReason)
 
     def _on_key(self, event: QKeyEvent) -> bool:
         steps = {Qt.Key.Key_Down: 1, Qt.Key.Key_Up: -1, Qt.Key.Key_PageDown: MAX_ROWS, Qt.Key.Key_PageUp: -MAX_ROWS}
