@@ -1,7 +1,7 @@
 """SamplingParams to the next token: ordered steps, compiled once for a request.
 
-The one canonical order: penalties, temperature, top-k, top-p, min-p, draw. The temperature comes first so that top-p and min-p see the
-distribution that is drawn from.
+The one canonical order: penalties, temperature, top-k, top-p, min-p, draw. The temperature comes first so that top-p and
+min-p see the distribution that is drawn from.
 """
 
 from __future__ import annotations
