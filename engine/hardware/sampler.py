@@ -1,4 +1,4 @@
-"""Reads the machine once per call: processor use and temperature, memory, disk. Never raises; what cannot be read is None or 0."""
+"""Reads the machine once per call: processor, memory, disk. Never raises; what cannot be read is None or 0."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Sampler:
     """Holds what stays the same between readings; processor use is measured since the reading before."""
 
     def __init__(self, root: Path = Path("/"), watched: Path | None = None) -> None:
-        """root: where /proc and /sys lie. watched: a path on the disk whose free space is reported, the home folder by default."""
+        """root: where /proc and /sys lie. watched: a path on the disk whose free space is reported; None: the home folder."""
         self._root = root
         self._watched = watched or Path.home()
         self._cpu_name = cpu_name(root)

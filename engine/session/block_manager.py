@@ -1,7 +1,7 @@
 """Who holds which KV block: allocation, sharing and reuse of prefixes, in plain Python.
 
-A block holds the keys and values of up to `block` consecutive tokens. What a block holds is known by the tokens in it and by the chained
-hash of everything before them; blocks that nobody uses keep their content until the space is needed, oldest first.
+A block holds the keys and values of up to `block` consecutive tokens. What it holds is known by the tokens in it and by the
+chained hash of everything before them; blocks that nobody uses keep their content until the space is needed, oldest first.
 """
 
 from __future__ import annotations
