@@ -1,5 +1,7 @@
-"""A model and a tokenizer without weights: the next token is a hash of all tokens that the KV blocks hold, so that a wrong block, a
-wrong position or a wrong reuse changes the answer."""
+"""A model and a tokenizer without weights: the next token is a hash of all tokens that the KV blocks hold.
+
+A wrong block, a wrong position or a wrong reuse therefore changes the answer.
+"""
 
 from __future__ import annotations
 
