@@ -17,6 +17,7 @@ from engine.arch.spec import ModelSpec
 from engine.arch.spec import Rope as RopeSpec
 from engine.errors import Cancelled, EngineError
 from engine.graph.ops import Add, Attention, Buffer, Embed, GatedAct, Graph, KvStore, Linear, Norm, Op, OutRows, Rope
+from engine.quants.reference import dequantise
 
 F32 = npt.NDArray[np.float32]
 F64 = npt.NDArray[np.float64]
@@ -132,7 +133,7 @@ class ReferenceModel:
         if name not in self._weights:
             info = self._file.tensors[name]
             raw = self._raw[info.shard][info.offset : info.offset + info.nbytes]
-            self._weights[name] = _dequantised(info.type_name, raw).reshape(tuple(reversed(info.shape)))
+            self._weights[name] = dequantise(info.type_name, raw).reshape(tuple(reversed(info.shape)))
         return self._weights[name]
 
     def cache(self, which: str, layer: int, n_heads: int, dim: int, n_blocks: int) -> F32:
@@ -159,16 +160,6 @@ class ReferenceModel:
         self._weights.clear()
         self._cache.clear()
         self._raw = ()
-
-
-def _dequantised(type_name: str, raw: npt.NDArray[np.uint8]) -> F32:
-    if type_name == "F32":
-        return raw.view("<f4")
-    if type_name == "F16":
-        return raw.view("<f2").astype(np.float32)
-    from engine.quants.reference import dequantize
-
-    return dequantize(type_name, raw)
 
 
 def _embed(model: ReferenceModel, op: Embed, batch: Batch, values: dict[str, F32]) -> None:
