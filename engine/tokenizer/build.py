@@ -1,5 +1,5 @@
-"""Text to token ids and back, by the vocabulary of a model file. Merging is done by the `tokenizers` library; what surrounds it (special
-tokens, blanks, bytes) is done here so that the ids equal those of the tools the models were published with."""
+"""Text to token ids and back, by the vocabulary of a model file. Merging is done by the `tokenizers` library; what surrounds it
+(special tokens, blanks, bytes) is done here so that the ids equal those of the tools the models were published with."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import tokenizers
 from tokenizers import models, pre_tokenizers
 
-from engine.errors import GgufError, InvalidRequest
+from engine.errors import InvalidRequest
 from engine.tokenizer.partition import Partitioner, trusted_ranges
 from engine.tokenizer.pretokenizers import PRETOKENIZERS
 from engine.tokenizer.vocab import TokenType, Vocab
@@ -18,18 +18,15 @@ _BLANK = "\u2581"
 
 
 def _byte_alphabet() -> dict[str, int]:
-    """Character -> byte of the alphabet that byte-level vocabularies are written in: printable bytes stand for themselves, the others
-    are moved, in order, above U+0100."""
+    """Character -> byte of the alphabet that byte-level vocabularies are written in: printable bytes stand for themselves, the
+    others are moved, in order, above U+0100."""
     printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
     moved = iter(range(0x100, 0x200))
     return {chr(b if b in printable else next(moved)): b for b in range(256)}
 
 
 class Tokenizer:
-    """A model's tokenizer. Safe to share between threads: nothing changes after construction.
-
-    Raises: GgufError when the vocabulary cannot be built.
-    """
+    """A model's tokenizer. Safe to share between threads: nothing changes after construction."""
 
     def __init__(self, vocab: Vocab) -> None:
         self.vocab = vocab
@@ -41,10 +38,7 @@ class Tokenizer:
             elif kind == TokenType.USER_DEFINED:
                 special[TokenType.USER_DEFINED].append((vocab.tokens[token], token))
         self._partitioner = Partitioner(special[TokenType.CONTROL], special[TokenType.USER_DEFINED])
-        try:
-            self._merger = _build_spm(vocab) if self._spm else _build_bpe(vocab)
-        except Exception as error:  # noqa: BLE001  # the library raises bare Exception
-            raise GgufError(f"the vocabulary cannot be built: {error}, in tokenizer.ggml.tokens; get another copy") from error
+        self._merger = _build_spm(vocab) if self._spm else _build_bpe(vocab)
         self._alphabet = _byte_alphabet()
 
     @property
@@ -53,7 +47,8 @@ class Tokenizer:
         return self.vocab.n_vocab
 
     def encode(self, text: str, *, special: bool, bos: bool) -> list[int]:
-        """Token ids of `text`. special: texts of control tokens become those tokens; bos: with what the file says belongs at both ends."""
+        """Token ids of `text`. special: texts of control tokens become those tokens; bos: with what the file says belongs at its
+        ends."""
         ids = self.encode_parts(((text, special),))
         if not bos:
             return ids
@@ -62,7 +57,7 @@ class Tokenizer:
         return begin + ids + end
 
     def encode_parts(self, parts: Sequence[tuple[str, bool]]) -> list[int]:
-        """Token ids of the joined parts, as if they were one text, with control tokens found only inside the parts marked True."""
+        """Token ids of the joined parts, as if they were one text; control tokens are found only inside the parts marked True."""
         text, trusted = trusted_ranges(parts)
         ids: list[int] = []
         after_special = True
@@ -120,12 +115,12 @@ class Tokenizer:
         return _tidy_blanks(text) if PRETOKENIZERS[self.vocab.pre].tidies_blanks else text
 
 
-_TIDY = tuple((b" " + mark, mark) for mark in (b"?", b"!", b".", b",")) + ((b" ' ", b"'"),)
-_TIDY_ENDINGS = tuple((b" " + ending, ending) for ending in (b"'s", b"'m", b"'re", b"'ve"))
+_TIDY = tuple((b" " + ending, ending) for ending in (b"?", b"!", b".", b",", b"'s", b"'m", b"'re", b"'ve"))
 
 
 def _tidy_blanks(text: bytes) -> bytes:
-    for spaced, tight in _TIDY + _TIDY_ENDINGS:
+    text = text.replace(b" ' ", b"'")
+    for spaced, tight in _TIDY:
         text = text.replace(spaced, tight)
     return text
 
@@ -160,7 +155,7 @@ def _known_merges(merges: Sequence[str], ids: dict[str, int]) -> Iterator[tuple[
 
 
 def _build_spm(vocab: Vocab) -> tokenizers.Tokenizer:
-    """SentencePiece merges the neighbours whose union is the token of the highest score: the merges of each token, best token first."""
+    """SentencePiece merges the neighbours whose union is the token of the highest score: each token's merges, best token first."""
     ids = {token: i for i, token in enumerate(vocab.tokens)}
     scores = vocab.scores if len(vocab.scores) else [0.0] * len(vocab.tokens)
     best_first = sorted((i for t, i in ids.items() if len(t) > 1), key=lambda i: (-scores[i], i))

@@ -1,5 +1,5 @@
-"""Cuts text at special tokens, before anything else looks at it. Control tokens count only where the text is trusted, so that what
-people, tools and files bring can never speak for the template."""
+"""Cuts text at special tokens, before anything else looks at it. Control tokens count only where the text is trusted, so that
+what people, tools and files bring can never speak for the template."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Partitioner:
         self._specials = sorted(everything, key=lambda special: -len(special[0]))
 
     def split(self, text: str, trusted: Sequence[tuple[int, int]]) -> list[Fragment]:
-        """The fragments of `text` in order, without empty ones. trusted: disjoint, ascending ranges in which control tokens count."""
+        """The fragments of `text` in order, none empty. trusted: disjoint, ascending ranges in which control tokens count."""
         fragments: list[Fragment] = [(0, len(text), None)] if text else []
         for special, token, needs_trust in self._specials:
             if special in text and (trusted or not needs_trust):

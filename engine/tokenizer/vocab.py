@@ -16,6 +16,9 @@ from engine.tokenizer.pretokenizers import PRETOKENIZERS
 _BROKEN = "the file is broken; get another copy"
 _BYTE_TOKEN = re.compile(r"<0x[0-9A-Fa-f]{2}>")
 _ID_KEYS = (keys.BOS_ID, keys.EOS_ID, keys.EOT_ID, keys.EOM_ID, keys.UNKNOWN_ID, keys.PADDING_ID)
+_SPM_IDS = {keys.UNKNOWN_ID: 0, keys.BOS_ID: 1, keys.EOS_ID: 2}
+"""The special tokens of SentencePiece, where the file is silent."""
+
 _NO_TOKEN = (0xFFFFFFFF, -1)
 """What files write for "there is no such token"."""
 
@@ -91,18 +94,15 @@ class Vocab:
         model = str(meta.get(keys.TOKENIZER_MODEL, "none"))
         pre = str(meta.get(keys.TOKENIZER_PRE, "default"))
         if model not in MODELS or not tokens:
-            raise UnsupportedModel(
-                f"{file.path.name}: {keys.TOKENIZER_MODEL} at byte {file.key_offsets.get(keys.TOKENIZER_MODEL, 0)}: the tokenizer "
-                f"{model!r} is not supported; supported are {' and '.join(MODELS)}"
-            )
+            raise _unsupported(file, keys.TOKENIZER_MODEL, f"the tokenizer {model!r}", MODELS)
         if model == "gpt2" and pre not in PRETOKENIZERS:
-            raise UnsupportedModel(
-                f"{file.path.name}: {keys.TOKENIZER_PRE} at byte {file.key_offsets.get(keys.TOKENIZER_PRE, 0)}: the splitting rule "
-                f"{pre!r} is not supported; supported are {', '.join(sorted(PRETOKENIZERS))}"
-            )
+            raise _unsupported(file, keys.TOKENIZER_PRE, f"the splitting rule {pre!r}", sorted(PRETOKENIZERS))
         types = _numbers(file, keys.TOKEN_TYPES) or bytes([TokenType.NORMAL]) * len(tokens)
         ids = {key: _token_id(file, key) for key in _ID_KEYS}
         spm = model == "llama"
+        if spm:
+            for key, default in _SPM_IDS.items():
+                ids[key] = default if key not in file.metadata and default < len(tokens) else ids[key]
         return cls(
             model=model,
             pre=pre,
@@ -110,14 +110,21 @@ class Vocab:
             types=_with_control_ends(tokens, types),
             scores=_numbers(file, keys.SCORES) or (),
             merges=merges,
-            bos_id=_default_id(ids[keys.BOS_ID], keys.BOS_ID, file, tokens, 1 if spm else 11),
-            eos_id=_default_id(ids[keys.EOS_ID], keys.EOS_ID, file, tokens, 2 if spm else 11),
-            unknown_id=_default_id(ids[keys.UNKNOWN_ID], keys.UNKNOWN_ID, file, tokens, 0) if spm else ids[keys.UNKNOWN_ID],
+            bos_id=ids[keys.BOS_ID],
+            eos_id=ids[keys.EOS_ID],
+            unknown_id=ids[keys.UNKNOWN_ID],
             eog_ids=_eog_ids(tokens, types, (ids[keys.EOS_ID], ids[keys.EOT_ID], ids[keys.EOM_ID])),
             add_bos=_flag(file, keys.ADD_BOS, spm or PRETOKENIZERS[pre].add_bos),
             add_eos=_flag(file, keys.ADD_EOS, False),
             add_space_prefix=_flag(file, keys.ADD_SPACE_PREFIX, spm),
         )
+
+
+def _unsupported(file: GgufFile, key: str, what: str, supported: Iterable[str]) -> UnsupportedModel:
+    at = file.key_offsets.get(key, 0)
+    return UnsupportedModel(
+        f"{file.path.name}: {key} at byte {at}: {what} is not supported; supported are {', '.join(supported)}"
+    )
 
 
 def check_tokenizer(file: GgufFile) -> None:
@@ -199,12 +206,6 @@ def _token_id(file: GgufFile, key: str) -> int | None:
     if isinstance(value, bool) or not isinstance(value, int):
         raise file.error(key, "the value is not a whole number", _BROKEN)
     return value
-
-
-def _default_id(stored: int | None, key: str, file: GgufFile, tokens: Sequence[str], default: int) -> int | None:
-    if key in file.metadata or default >= len(tokens):
-        return stored
-    return default
 
 
 def _with_control_ends(tokens: Sequence[str], types: Sequence[int]) -> Sequence[int]:
