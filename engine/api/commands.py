@@ -14,7 +14,7 @@ class LoadModel:
 
     request_id: RequestId
     path: str
-    options: LoadOptions = LoadOptions()
+    options: LoadOptions = field(default_factory=LoadOptions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Generate:
     messages: tuple[ChatMessage, ...] | None = None
     prompt: str | None = None
     ids: tuple[int, ...] | None = None
-    sampling: SamplingParams = SamplingParams()
+    sampling: SamplingParams = field(default_factory=SamplingParams)
     template_vars: dict[str, Any] = field(default_factory=dict)
     continue_last: bool = False
 

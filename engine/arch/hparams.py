@@ -6,6 +6,7 @@ key. Families read through `Header` only.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
@@ -79,7 +80,7 @@ class Header:
     ) -> tuple[int, ...]:
         """One whole number a layer: a scalar stands for all, an array must have one for each. Raises like `integer`."""
         value = self._get(name, default)
-        if not isinstance(value, list | tuple):
+        if not isinstance(value, list | tuple | array):
             return (self._whole(name, value, low, high),) * n_layers
         if len(value) != n_layers:
             raise GgufError(f"{self.key(name)} has {len(value)} values for {n_layers} layers; the metadata contradicts itself")
