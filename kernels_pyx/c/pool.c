@@ -2,10 +2,8 @@
 #include "pool.h"
 
 #include <errno.h>
-#include <immintrin.h>
 #include <linux/futex.h>
 #include <pthread.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -40,11 +38,6 @@ static int64_t now_ns(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return t.tv_sec * 1000000000ll + t.tv_nsec;
-}
-
-void ld_relax(int64_t *spins) {
-    _mm_pause();
-    if ((++*spins & 1023) == 0) sched_yield();
 }
 
 // Denormals would slow sums a hundredfold and change nothing that can be seen.

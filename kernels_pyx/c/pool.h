@@ -4,6 +4,8 @@
 // waits only for those inside, so a worker that sleeps or has lost its core never delays a job it did not enter. Between jobs
 // workers spin for some microseconds, then park on a futex: an idle team uses no CPU.
 #pragma once
+#include <immintrin.h>
+#include <sched.h>
 #include <stdint.h>
 
 typedef struct ld_pool ld_pool;
@@ -19,4 +21,7 @@ void ld_pool_free(ld_pool *pool);
 int ld_pool_parked(const ld_pool *pool); // workers asleep at this moment
 
 // Called in loops that wait for another worker: pause, and from time to time give the core away.
-void ld_relax(int64_t *spins);
+static inline void ld_relax(int64_t *spins) {
+    _mm_pause();
+    if ((++*spins & 1023) == 0) sched_yield();
+}

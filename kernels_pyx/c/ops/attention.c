@@ -35,7 +35,7 @@ static int64_t padded_head(const ld_op *op) { return ld_round(op->head_dim, 16);
 
 int64_t ld_attend_scratch(const ld_node *node) {
     int64_t m = ld_round(queries_of(node), 16), head = padded_head(&node->op);
-    return (m * (head + KEYS + ld_v_pad(node->op.v_dim) + 4) + ld_round(node->op.head_dim, 16) * 2) * 4 + m * 8;
+    return (m * (head + KEYS + ld_v_pad(node->op.v_dim) + 4)) * 4 + m * 8;
 }
 
 static room rooms(const ld_node *node, const ld_ctx *ctx) {
