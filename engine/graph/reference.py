@@ -119,10 +119,12 @@ class ReferenceModel:
             EngineError: a value that is not finite.
         """
         values: dict[str, F32] = {}
-        for op in self._graph.ops:
-            if self._stop():
-                raise Cancelled("the step was stopped")
-            _RUN[type(op)](self, op, batch, values)
+        # Overflow and inf - inf are found at the end, in the logits; exp(-x) of silu may overflow, and its limit is right.
+        with np.errstate(over="ignore", invalid="ignore"):
+            for op in self._graph.ops:
+                if self._stop():
+                    raise Cancelled("the step was stopped")
+                _RUN[type(op)](self, op, batch, values)
         logits = values[self._graph.logits.name]
         if not np.isfinite(logits).all():
             raise EngineError("the model computed values that are not finite; try another file")
@@ -263,9 +265,7 @@ def softmax(scores: F32) -> F32:
 
 
 def _silu(x: F32) -> F32:
-    # exp overflows to inf for very negative x, where silu is 0: that is the right limit.
-    with np.errstate(over="ignore"):
-        return np.divide(x, 1.0 + np.exp(-x), dtype=np.float32)
+    return np.divide(x, 1.0 + np.exp(-x), dtype=np.float32)
 
 
 def _gelu_tanh(x: F32) -> F32:
