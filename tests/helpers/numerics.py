@@ -60,15 +60,17 @@ def quantise_activation(x: F32, block: int) -> QuantisedActivation:
     return QuantisedActivation(q.reshape(-1), np.where(is_zero, np.float32(0), top / np.float32(127)).astype(np.float32))
 
 
-def dot_bound(weights: F64, x: F64, mins: float = 4.0) -> F64:
+def dot_bound(weights: F64, x: F64) -> F64:
     """The allowed error of y = weights x in f32: [n] for weights [n, k], x [k].
 
-    A sum of k products of f32 numbers in any order errs by at most k * 2^-24 of the sum of magnitudes; blocked sums stay far below
-    the square root of that, so a bound of 2^-24 * (8 + sqrt(k)) is tight enough to catch a lost value. `mins` allows for formats
-    that subtract a large offset (their terms are larger than their difference).
+    A sum of k terms in any order errs by at most k * 2^-24 of the sum of their magnitudes; blocked sums stay below the square root of
+    that, so this is tight enough to catch one lost value. Formats may be computed with an offset (d * unsigned q + m), whose terms
+    are as large as the largest weight of their group: hence the maximum over 32 in place of each weight.
     """
     k = weights.shape[-1]
-    return mins * 2.0**-24 * (8 + np.sqrt(k)) * (np.abs(weights) @ np.abs(x)) + 1e-30
+    group = 32 if k % 32 == 0 else k
+    top = np.repeat(np.abs(weights).reshape(-1, k // group, group).max(axis=2), group, axis=1)
+    return 4 * 2.0**-24 * (4 + np.sqrt(k)) * (top @ np.abs(x)) + 1e-30
 
 
 def aligned(n_bytes: int, *, offset: int = 0) -> U8:
