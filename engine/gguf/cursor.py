@@ -1,5 +1,5 @@
-"""A bounded reader of one file's header. It copies bytes with `pread`, never maps the file, so a file cut short under us is an error
-message and not a SIGBUS."""
+"""A bounded reader of one file's header. It copies bytes with `pread` and never maps the file: one that is cut short meanwhile
+gives an error message and not a SIGBUS."""
 
 from __future__ import annotations
 

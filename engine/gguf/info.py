@@ -7,15 +7,15 @@ from array import array
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Union
+from typing import TypeAlias
 
 from engine.errors import GgufError
 from engine.gguf import keys
 
-MetaArray = Union[tuple[str, ...], tuple[bool, ...], "array[int]", "array[float]"]
+MetaArray: TypeAlias = "tuple[str, ...] | tuple[bool, ...] | array[int] | array[float]"
 """An array of metadata: strings and booleans as a tuple, numbers as `array.array`, whose typecode is the stored type's."""
 
-MetaValue = Union[bool, int, float, str, MetaArray]
+MetaValue: TypeAlias = "bool | int | float | str | MetaArray"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Reads the header of a GGUF model, of one file or of many, into a checked `GgufFile`. Strict: what the format forbids, and what no
+"""Reads the header of a GGUF model, of one file or of many, into a checked `GgufFile`. What the format forbids, and what no
 honest file needs, is refused with the field, the byte offset and what to do."""
 
 from __future__ import annotations

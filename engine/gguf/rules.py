@@ -1,5 +1,5 @@
-"""Rules of the metadata that hold whatever the architecture: types and ranges of the common numbers, and numbers that contradict each
-other. What only one family demands is checked where the family is read."""
+"""Rules of the metadata that hold whatever the architecture: types and ranges of the common numbers, and numbers that contradict
+each other. What only one family demands is checked where the family is read."""
 
 from __future__ import annotations
 

@@ -17,6 +17,7 @@ from engine.arch.spec import ModelSpec
 from engine.arch.spec import Rope as RopeSpec
 from engine.errors import Cancelled, EngineError
 from engine.graph.ops import Add, Attention, Buffer, Embed, GatedAct, Graph, KvStore, Linear, Norm, Op, OutRows, Rope
+from engine.quants.reference import dequantise
 
 F32 = npt.NDArray[np.float32]
 F64 = npt.NDArray[np.float64]
@@ -118,10 +119,12 @@ class ReferenceModel:
             EngineError: a value that is not finite.
         """
         values: dict[str, F32] = {}
-        for op in self._graph.ops:
-            if self._stop():
-                raise Cancelled("the step was stopped")
-            _RUN[type(op)](self, op, batch, values)
+        # Overflow and inf - inf are found at the end, in the logits; exp(-x) of silu may overflow, and its limit is right.
+        with np.errstate(over="ignore", invalid="ignore"):
+            for op in self._graph.ops:
+                if self._stop():
+                    raise Cancelled("the step was stopped")
+                _RUN[type(op)](self, op, batch, values)
         logits = values[self._graph.logits.name]
         if not np.isfinite(logits).all():
             raise EngineError("the model computed values that are not finite; try another file")
@@ -132,7 +135,7 @@ class ReferenceModel:
         if name not in self._weights:
             info = self._file.tensors[name]
             raw = self._raw[info.shard][info.offset : info.offset + info.nbytes]
-            self._weights[name] = _dequantised(info.type_name, raw).reshape(tuple(reversed(info.shape)))
+            self._weights[name] = dequantise(info.type_name, raw).reshape(tuple(reversed(info.shape)))
         return self._weights[name]
 
     def cache(self, which: str, layer: int, n_heads: int, dim: int, n_blocks: int) -> F32:
@@ -159,16 +162,6 @@ class ReferenceModel:
         self._weights.clear()
         self._cache.clear()
         self._raw = ()
-
-
-def _dequantised(type_name: str, raw: npt.NDArray[np.uint8]) -> F32:
-    if type_name == "F32":
-        return raw.view("<f4")
-    if type_name == "F16":
-        return raw.view("<f2").astype(np.float32)
-    from engine.quants.reference import dequantize
-
-    return dequantize(type_name, raw)
 
 
 def _embed(model: ReferenceModel, op: Embed, batch: Batch, values: dict[str, F32]) -> None:
@@ -272,9 +265,7 @@ def softmax(scores: F32) -> F32:
 
 
 def _silu(x: F32) -> F32:
-    # exp overflows to inf for very negative x, where silu is 0: that is the right limit.
-    with np.errstate(over="ignore"):
-        return np.divide(x, 1.0 + np.exp(-x), dtype=np.float32)
+    return np.divide(x, 1.0 + np.exp(-x), dtype=np.float32)
 
 
 def _gelu_tanh(x: F32) -> F32:

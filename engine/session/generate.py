@@ -12,7 +12,7 @@ import numpy.typing as npt
 from engine.api.events import Event, Failed, Finished, PrefillProgress, Queued, TokenDelta
 from engine.api.values import FinishReason, RequestId, SamplingParams
 from engine.errors import Cancelled, EngineError, InvalidRequest
-from engine.runtime.kv_cache import BLOCK
+from engine.graph.reference import BLOCK
 from engine.runtime.step import StepBatch
 from engine.sampling.chain import Sampler
 from engine.session.block_manager import BlockManager
@@ -149,7 +149,8 @@ class Session:
 
     def _take(self, sequence: Sequence, logits: npt.NDArray[np.float32], now: float) -> None:
         """Draws the next token, reports its text, and ends the answer where it ends."""
-        token = sequence.sampler.sample(logits, sequence.tokens)
+        # Heads may be padded beyond the vocabulary; those rows have no text.
+        token = sequence.sampler.sample(logits[: self._tokenizer.n_vocab], sequence.tokens)
         sequence.tokens.append(token)
         sequence.clock.tick(now)
         sequence.n_unshown += 1

@@ -129,7 +129,9 @@ def byte_alphabet() -> list[str]:
 
 
 CHATML_TEMPLATE = (
-    "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>\\n' }}{% endfor %}"
+    "{% for message in messages %}"
+    "{{ '<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>\\n' }}"
+    "{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
 )
 
@@ -167,7 +169,7 @@ def tiny_metadata(
 def tiny_llama(
     *, quant: str = "F16", seed: int = 1, tied: bool = True, n_layers: int = 2, n_embd: int = 64, n_ff: int = 128
 ) -> bytes:
-    """A random llama model that loads and runs: 4 heads, 2 KV heads, 260 tokens, matrices of type `quant` (rows are whole blocks)."""
+    """A random llama model that loads and runs: 4 heads, 2 KV heads, 260 tokens, matrices of type `quant`."""
     metadata = tiny_metadata(n_layers=n_layers, n_embd=n_embd, n_ff=n_ff)
     n_vocab = metadata["llama.vocab_size"]
     rng = random.Random(seed)
