@@ -1,4 +1,4 @@
-"""Where each unit of a model lies and which cores work: a value, made from options or by an editor, read by outline and loader."""
+"""Where each unit of a model lies and which cores work: a value, made from options or an editor, read by outline and loader."""
 
 from __future__ import annotations
 
@@ -74,7 +74,9 @@ def default_placement(spec: ModelSpec, options: LoadOptions) -> Placement:
         InvalidRequest: a number of threads that no team can have.
     """
     home = Numa(0)
-    return Placement(tuple((unit, home) for unit in units_of(spec)), options.k_type, options.v_type, plan_workers(options.n_threads))
+    return Placement(
+        tuple((unit, home) for unit in units_of(spec)), options.k_type, options.v_type, plan_workers(options.n_threads)
+    )
 
 
 def plan_workers(n_threads: int) -> WorkerPlan:

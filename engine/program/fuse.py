@@ -1,6 +1,7 @@
 """Rewrite rules from the ops of a graph to those of a CPU lane: fewer passes over memory and fewer meetings of the workers.
 
-norm + quantise; q, k, v in one op; gate + up + act in one op; linear + residual add; rotate + cache write, for decode inside attention.
+norm + quantise; q, k, v in one op; gate + up + act in one op; linear + residual add; rotate + cache write, in decode within the
+attention.
 """
 
 from __future__ import annotations
@@ -8,10 +9,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 from engine.errors import EngineBug
-from engine.graph.ops import Add, Attention, Buffer, Embed, GatedAct, Graph, KvStore, Linear, Norm, Op, OutRows, Rope
+from engine.graph.ops import Add, Attention, Buffer, Embed, GatedAct, KvStore, Linear, Norm, Op, OutRows, Rope
 from engine.program.lane_ops import (
     Heads,
     LaneAdd,
@@ -143,7 +144,11 @@ class _Fuser:
 
     def _is_gate(self, group: list[Linear], act: GatedAct, at: int) -> bool:
         outs = (group[0].out, group[1].out)
-        return (act.gate, act.up) == outs and all(self._readers[out.name] == [at] for out in outs) and act.act in ("silu", "gelu_tanh")
+        return (
+            (act.gate, act.up) == outs
+            and all(self._readers[out.name] == [at] for out in outs)
+            and act.act in ("silu", "gelu_tanh")
+        )
 
     def _emit(self, op: Linear, weights: tuple[Weight, ...], epilogue: Literal["store", "add", "silu", "gelu_tanh"]) -> None:
         source = self._sources.get(op.x.name, Source(op.x))
@@ -222,7 +227,7 @@ def _rename(ops: Sequence[Op]) -> tuple[list[Op], dict[str, Buffer]]:
     current: dict[str, Buffer] = {}
     renamed: list[Op] = []
     for i, op in enumerate(ops):
-        changes = {}
+        changes: dict[str, Any] = {}
         for field in ("x", "y", "k", "v", "q", "gate", "up"):
             buffer = getattr(op, field, None)
             if isinstance(buffer, Buffer):

@@ -122,7 +122,7 @@ class LanePosition:
 
 @dataclass(frozen=True, slots=True)
 class LaneAttend:
-    """Attention over the cache of `layer`. rows: decode, partials into out, and does what `position` says by itself; else tiles."""
+    """Attention over the cache of `layer`. rows: decode, partials into out, doing itself what `position` says; else tiles."""
 
     unit: UnitId
     layer: int

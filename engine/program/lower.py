@@ -9,7 +9,7 @@ from engine.graph.ops import Buffer, Graph
 from engine.placement.placement import Placement
 from engine.program.fuse import Phase
 from engine.program.lane_ops import LaneAttend, LaneLinear, LaneOp, LanePrepare, reads, writes
-from engine.program.memory import ALIGN, Life, lay_out
+from engine.program.memory import Life, lay_out
 from engine.program.outline import LaneOutline, outline
 from engine.program.plan import Lane, Plan, Slot
 from engine.quants.formats import BY_ID
@@ -89,7 +89,7 @@ def _slot(op: LaneOp, buffer: Buffer, max_rows: int, act_of: ActsOf) -> Slot:
     if isinstance(op, LaneAttend) and op.rows and buffer == op.out:
         stride = 4 * partial_floats(op.heads.n_heads, op.heads.v_dim)
         return Slot(buffer.name, "partials", 0, max_rows * stride, stride, 0, 0)
-    stride = -(-4 * buffer.width // ALIGN) * ALIGN
+    stride = act_row_bytes(0, buffer.width)
     return Slot(buffer.name, "f32", 0, max_rows * stride, stride, 0, 0)
 
 

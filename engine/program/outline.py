@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from engine.errors import PlacementError
-from engine.graph.ops import Graph
+from engine.graph.ops import Buffer, Graph
 from engine.placement.placement import Numa, Placement
 from engine.program.fuse import Phase, fuse
 from engine.program.lane_ops import LaneOp
-from engine.graph.ops import Buffer
 
 
 @dataclass(frozen=True, slots=True)

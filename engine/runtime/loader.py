@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.arch.spec import ModelSpec
-from engine.errors import EngineError, ModelChanged
+from engine.errors import EngineError
 from engine.gguf.info import GgufFile
 from engine.graph.ops import Embed, Graph, Linear
 from engine.graph.reference import ReferenceModel
@@ -64,11 +64,12 @@ class LoadedModel:
             EngineError: values that are not finite. InvalidRequest: the batch does not fit.
         """
         try:
-            return self._stepper.step(batch)
+            logits = self._stepper.step(batch)
         except EngineError:
+            self._weights.check_lost()  # explains every other failure
             raise
-        finally:
-            self._weights.check_lost()
+        self._weights.check_lost()
+        return logits
 
     @property
     def executor(self) -> Executor | None:

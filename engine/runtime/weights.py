@@ -37,7 +37,9 @@ class Weights:
             self.check_identity()
         except OSError as error:
             self.close()
-            raise GgufError(f"{error.filename or file.path}: {error.strerror or error}; check that the file can be read") from error
+            raise GgufError(
+                f"{error.filename or file.path}: {error.strerror or error}; check that the file can be read"
+            ) from error
         except ModelChanged:
             self.close()
             raise
@@ -52,7 +54,7 @@ class Weights:
         fmt = BY_ID.get(tensor.type_id)
         if fmt is None:
             supported = ", ".join(sorted(row.name for row in BY_ID.values()))
-            raise UnsupportedModel(f"tensor {name} is of type {tensor.type_name}, which this version cannot compute with; it can {supported}")
+            raise UnsupportedModel(f"tensor {name} is of type {tensor.type_name}, which has no kernels; supported: {supported}")
         if len(tensor.shape) < 2 or tensor.shape[0] != n_in or n_in % fmt.block:
             raise GgufError(f"tensor {name} has shape {tensor.shape}, but rows of {n_in} values are needed; get the file again")
         return tensor
