@@ -1,6 +1,4 @@
-from collections.abc import Buffer
-
-class Arena(Buffer):
+class Arena:
     nbytes: int
     def __init__(self, nbytes: int, *, huge: bool = False) -> None: ...
     def __buffer__(self, flags: int, /) -> memoryview: ...

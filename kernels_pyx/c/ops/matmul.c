@@ -6,7 +6,7 @@
 #define FEW_BYTES_MAX (64 << 10) // weights per task: small enough that a lost core holds up little
 #define FEW_BYTES_MIN (8 << 10)
 #define FEW_ROWS_MAX 256
-#define MANY_ROWS 32 // weight rows per task when there are many activations
+#define MANY_ROWS LD_PANEL_ROWS // weight rows per task when there are many activations
 
 static int64_t act_stride(int act, int64_t width) { return ld_round(ld_act_row_bytes(act, width), 64); }
 
