@@ -155,7 +155,7 @@ def _known_merges(merges: Sequence[str], ids: dict[str, int]) -> Iterator[tuple[
 
 
 def _build_spm(vocab: Vocab) -> tokenizers.Tokenizer:
-    """SentencePiece merges the neighbours whose union is the token of the highest score: each token's merges, best token first."""
+    """SentencePiece merges the neighbours whose union is the token of the highest score: the merges of the best token come first."""
     ids = {token: i for i, token in enumerate(vocab.tokens)}
     scores = vocab.scores if len(vocab.scores) else [0.0] * len(vocab.tokens)
     best_first = sorted((i for t, i in ids.items() if len(t) > 1), key=lambda i: (-scores[i], i))
