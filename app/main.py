@@ -17,7 +17,7 @@ from PySide6.QtCore import QTimer
 from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QApplication, QMessageBox
 
-from app import event_loop, log, theme
+from app import event_loop, log
 from app.bridge.engine_bridge import EngineBridge
 from app.bridge.ui_thread import UiThread
 from app.crash_guard import CrashGuard
@@ -81,8 +81,12 @@ def build(app: QApplication, paths: Paths, client: Callable[[], EngineClient] = 
     reporter.install()
     holder: list[MainWindow] = []
 
+    def show_trouble(error: StoreError | None) -> None:
+        for window in holder:
+            window.show_store_trouble(error)
+
     def on_trouble(error: StoreError | None) -> None:
-        ui.call(lambda: [window.show_store_trouble(error) for window in holder].clear())
+        ui.call(lambda: show_trouble(error))
 
     store = ChatStore(paths.database, on_trouble)
     bridge = EngineBridge(client())

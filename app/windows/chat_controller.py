@@ -184,9 +184,7 @@ class ChatController(QObject):
             self._page.composer.set_text(text)
             return
         new = self._chat_id is None
-        sent = self._chats.send(
-            self._chat_id, text, self._new_sampling if new else None, self._new_prompt if new else None
-        )
+        sent = self._chats.send(self._chat_id, text, self._new_sampling if new else None, self._new_prompt if new else None)
         if not sent:
             self._page.composer.set_text(text)
             return

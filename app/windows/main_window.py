@@ -55,9 +55,7 @@ class MainWindow(QMainWindow):
         self._stack.addWidget(self.page)
         self._stack.addWidget(self.welcome)
         self._toast = Toast(self._stack)
-        self.controller = ChatController(
-            self.page, parts.store, parts.chats, parts.models, parts.bridge, parts.settings, self
-        )
+        self.controller = ChatController(self.page, parts.store, parts.chats, parts.models, parts.bridge, parts.settings, self)
         self._welcome = WelcomeController(self.welcome, parts.models, parts.sensors, parts.paths, self)
         self.actions_ = ActionRegistry(self, ACTIONS, self._handlers())
         self._lay_out()
@@ -111,8 +109,8 @@ class MainWindow(QMainWindow):
             "rename_chat": page.list.rename_current,
             "delete_chat": controller.delete_shown,
             "find": page.open_find,
-            "sampling": controller.open_sampling,
-            "system_prompt": controller.open_system_prompt,
+            "sampling": (lambda: None),
+            "system_prompt": (lambda: None),
             "pick_model": self._pick_model,
             "reload_model": models.reload,
             "unload_model": models.unload,

@@ -20,7 +20,9 @@ class WelcomeController(QObject):
 
     started = Signal(str)
 
-    def __init__(self, page: WelcomePage, models: ModelOps, sensors: SensorOps, paths: Paths, parent: QObject | None = None) -> None:
+    def __init__(
+        self, page: WelcomePage, models: ModelOps, sensors: SensorOps, paths: Paths, parent: QObject | None = None
+    ) -> None:
         super().__init__(parent)
         self._page = page
         self._models = models
