@@ -1,5 +1,5 @@
-"""Helper processes for work that must not run in ours: one protocol of length-prefixed JSON over pipes, limits of memory and time,
-and a restart with back-off. Each helper's main lives with its subject and calls `serve`."""
+"""Helper processes for work that must not run in ours: one protocol of length-prefixed JSON over pipes, limits of memory and
+time, and a restart with back-off. Each helper's main lives with its subject and calls `serve`."""
 
 from __future__ import annotations
 
@@ -123,8 +123,8 @@ class HelperProcess:
 
 
 def serve(handle: Callable[[dict[str, Any]], Mapping[str, Any]], limit_s: float) -> None:
-    """The main loop of a helper: answers messages until the pipe closes. A message that takes longer than `limit_s` ends the process
-    even when nobody is left to kill it. Standard output carries the protocol; what else is printed goes to standard error."""
+    """The main loop of a helper: answers messages until the pipe closes. A message that takes longer than `limit_s` ends the
+    process even when nobody is left to kill it. Standard output carries the protocol; other prints go to standard error."""
     source, sink = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(2, 1)

@@ -1,5 +1,5 @@
-"""Conversations to prompts by the model's chat template. Rendering happens in a helper process; what comes back tells the template's own
-text from what people, tools and files brought, so that only the former may hold control tokens."""
+"""Conversations to prompts by the model's chat template. Rendering happens in a helper process; what comes back tells the
+template's own text from what people, tools and files brought, so that only the former may hold control tokens."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Strings that remember, character by character, whether people, tools or files brought them. They pass through a chat template like
-any string; what comes out tells the template's own text from theirs. When in doubt a character counts as brought."""
+"""Strings that remember, character by character, whether people, tools or files brought them. They pass through a chat template
+like any string; what comes out tells the template's own text from theirs. When in doubt a character counts as brought."""
 
 from __future__ import annotations
 

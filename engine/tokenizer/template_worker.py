@@ -1,5 +1,5 @@
-"""The helper process that renders chat templates, which are programs of strangers: sandboxed Jinja in a process with limits of time,
-memory and output, and strings that remember who brought them. Never imported by the program itself."""
+"""The helper process that renders chat templates, which are programs of strangers: sandboxed Jinja in a process with limits of
+time, memory and output, and strings that remember who brought them. Never imported by the program itself."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from jinja2 import TemplateSyntaxError, nodes
 from jinja2.compiler import CodeGenerator, Frame
 from jinja2.exceptions import SecurityError, TemplateError
 from jinja2.ext import Extension, loopcontrols
-from jinja2.filters import FILTERS, make_attrgetter, pass_environment
+from jinja2.filters import FILTERS, make_attrgetter
 from jinja2.parser import Parser
 from jinja2.runtime import Context, Macro
 from jinja2.sandbox import SandboxedEnvironment
+from jinja2.utils import pass_environment
 
 from engine.spawn import limit_this_process, memory_limit, serve
 from engine.tokenizer.marked import OWN, Marked, holds_marks, join, mark, runs
