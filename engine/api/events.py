@@ -98,4 +98,6 @@ class Failed:
     usage: Usage = Usage()
 
 
-Event = LoadProgress | ModelReady | ModelUnloaded | Queued | PrefillProgress | TokenDelta | TokenCount | Sensors | Finished | Failed
+Event = (
+    LoadProgress | ModelReady | ModelUnloaded | Queued | PrefillProgress | TokenDelta | TokenCount | Sensors | Finished | Failed
+)

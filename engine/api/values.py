@@ -8,7 +8,18 @@ from typing import Literal, NewType
 from engine.hardware.snapshot import CpuSample, HardwareSnapshot
 from engine.sampling.params import RANGES, SamplingParams
 
-__all__ = ["RANGES", "ChatMessage", "CpuSample", "HardwareSnapshot", "KvType", "LoadOptions", "ModelInfo", "RequestId", "SamplingParams", "Usage"]
+__all__ = [
+    "RANGES",
+    "ChatMessage",
+    "CpuSample",
+    "HardwareSnapshot",
+    "KvType",
+    "LoadOptions",
+    "ModelInfo",
+    "RequestId",
+    "SamplingParams",
+    "Usage",
+]
 
 RequestId = NewType("RequestId", str)
 KvType = Literal["f32", "f16"]

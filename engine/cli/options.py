@@ -1,0 +1,63 @@
+"""The options that every command which loads a model has, and the `LoadOptions` they make."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from engine.api.values import KvType, LoadOptions
+
+KV_TYPES = ("f32", "f16")
+
+
+def add_model_argument(parser: argparse.ArgumentParser) -> None:
+    """Adds the model file."""
+    parser.add_argument("model", type=Path, help="a GGUF file; any shard of a split model")
+
+
+def add_json_option(parser: argparse.ArgumentParser) -> None:
+    """Adds the form of the output."""
+    parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
+
+
+def add_load_options(parser: argparse.ArgumentParser) -> None:
+    """Adds the model and how it is loaded."""
+    add_model_argument(parser)
+    parser.add_argument("-t", "--threads", type=whole_number, default=0, metavar="N", help="threads; 0: one per core (default)")
+    parser.add_argument(
+        "-c", "--context", type=whole_number, default=0, metavar="N", help="context in tokens; 0: the model's, up to 8192"
+    )
+    parser.add_argument(
+        "-b", "--batch", type=whole_number, default=512, metavar="N", help="tokens of a prompt computed at once (default 512)"
+    )
+    parser.add_argument("-ctk", choices=KV_TYPES, default=None, help="type of cached keys (default f16)")
+    parser.add_argument("-ctv", choices=KV_TYPES, default=None, help="type of cached values (default f16)")
+    parser.add_argument("--f32-activations", action="store_true", help="exact: f32 activations and, unless given, an f32 cache")
+    parser.add_argument(
+        "--engine", choices=("compiled", "reference"), default="compiled", help="reference: slow, readable, exact"
+    )
+
+
+def load_options(args: argparse.Namespace) -> LoadOptions:
+    """The options that `add_load_options` has parsed."""
+    default: KvType = "f32" if args.f32_activations else "f16"
+    return LoadOptions(
+        n_threads=args.threads,
+        n_ctx=args.context,
+        prefill_chunk=args.batch,
+        k_type=args.ctk or default,
+        v_type=args.ctv or default,
+        f32_activations=args.f32_activations,
+        reference=args.engine == "reference",
+    )
+
+
+def whole_number(text: str) -> int:
+    """A number from 0 to 2^31 - 1, for argparse."""
+    try:
+        value = int(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number") from error
+    if not 0 <= value < 2**31:
+        raise argparse.ArgumentTypeError(f"{text} is not between 0 and 2147483647")
+    return value

@@ -1,0 +1,50 @@
+"""The metadata keys that are read, each named once. Keys of an architecture start with its name: `of(arch, BLOCK_COUNT)`."""
+
+from __future__ import annotations
+
+ARCHITECTURE = "general.architecture"
+NAME = "general.name"
+ALIGNMENT = "general.alignment"
+
+SPLIT_NO = "split.no"
+SPLIT_COUNT = "split.count"
+SPLIT_TENSORS = "split.tensors.count"
+
+BLOCK_COUNT = "block_count"
+CONTEXT_LENGTH = "context_length"
+EMBEDDING_LENGTH = "embedding_length"
+FEED_FORWARD_LENGTH = "feed_forward_length"
+VOCAB_SIZE = "vocab_size"
+HEAD_COUNT = "attention.head_count"
+HEAD_COUNT_KV = "attention.head_count_kv"
+KEY_LENGTH = "attention.key_length"
+VALUE_LENGTH = "attention.value_length"
+RMS_EPSILON = "attention.layer_norm_rms_epsilon"
+NORM_EPSILON = "attention.layer_norm_epsilon"
+ROPE_DIMENSIONS = "rope.dimension_count"
+ROPE_FREQ_BASE = "rope.freq_base"
+EXPERT_COUNT = "expert_count"
+EXPERT_USED_COUNT = "expert_used_count"
+NEXTN_LAYERS = "nextn_predict_layers"
+
+TOKENIZER_MODEL = "tokenizer.ggml.model"
+TOKENIZER_PRE = "tokenizer.ggml.pre"
+TOKENS = "tokenizer.ggml.tokens"
+TOKEN_TYPES = "tokenizer.ggml.token_type"
+SCORES = "tokenizer.ggml.scores"
+MERGES = "tokenizer.ggml.merges"
+ADD_BOS = "tokenizer.ggml.add_bos_token"
+ADD_EOS = "tokenizer.ggml.add_eos_token"
+ADD_SPACE_PREFIX = "tokenizer.ggml.add_space_prefix"
+BOS_ID = "tokenizer.ggml.bos_token_id"
+EOS_ID = "tokenizer.ggml.eos_token_id"
+EOT_ID = "tokenizer.ggml.eot_token_id"
+EOM_ID = "tokenizer.ggml.eom_token_id"
+UNKNOWN_ID = "tokenizer.ggml.unknown_token_id"
+PADDING_ID = "tokenizer.ggml.padding_token_id"
+CHAT_TEMPLATE = "tokenizer.chat_template"
+
+
+def of(architecture: str, key: str) -> str:
+    """The full name of an architecture's key, e.g. `llama.block_count`."""
+    return f"{architecture}.{key}"
