@@ -64,6 +64,51 @@ typedef struct {
 const ld_table *ld_table_active(void);
 const ld_table *ld_table_for(ld_isa isa);
 
-size_t ld_row_bytes(int format, int64_t k);
-size_t ld_act_row_bytes(ld_act act, int64_t k);
-size_t ld_many_scratch_bytes(int64_t k); // enough for every format
+// Fills the tables; called once, by the dispatch extension at import, before any other thread. `cap` is the best ISA allowed.
+void ld_dispatch_init(ld_isa cap);
+ld_isa ld_isa_detected(void);
+
+#define LD_N_FORMATS 31 // highest ggml id with kernels, plus one
+
+static inline int64_t ld_format_block(int format) {
+    switch (format) {
+#define LD_FORMAT(symbol, name, id, block, bytes, act) case id: return block;
+#include "formats.def"
+#undef LD_FORMAT
+    }
+    return 0;
+}
+
+// Bytes of a weight row; 0 for a format without kernels.
+static inline size_t ld_row_bytes(int format, int64_t k) {
+    switch (format) {
+#define LD_FORMAT(symbol, name, id, block, bytes, act) case id: return (size_t)(k / block) * bytes;
+#include "formats.def"
+#undef LD_FORMAT
+    }
+    return 0;
+}
+
+static inline size_t ld_align64(size_t bytes) { return (bytes + 63) & ~(size_t)63; }
+
+// Where the scales d and the sums s or b of a quantised activation row begin.
+static inline size_t ld_act_scales_at(int64_t k) { return ld_align64((size_t)k); }
+static inline size_t ld_act_sums_at(ld_act act, int64_t k) {
+    return ld_act_scales_at(k) + ld_align64(4 * (size_t)(k / (act == LD_ACT_Q8_32 ? 32 : 256)));
+}
+
+// A multiple of 64, and an odd one from 1 KiB up: rows a multiple of 4 KiB apart would all fall into the same sets of the L1 cache.
+static inline size_t ld_act_row_bytes(ld_act act, int64_t k) {
+    const size_t bytes = act == LD_ACT_F32      ? ld_align64(4 * (size_t)k)
+                         : act == LD_ACT_Q8_32 ? ld_act_sums_at(act, k) + ld_align64(4 * (size_t)(k / 32))
+                                               : ld_act_sums_at(act, k) + ld_align64(2 * (size_t)(k / 16));
+    return bytes >= 1024 ? bytes | 64 : bytes;
+}
+
+// Scratch of ld_linear_many: one slice of a panel of 32 rows with its scales, whatever the format.
+#define LD_PANEL_ROWS 32
+#define LD_PANEL_DEPTH 512
+static inline size_t ld_many_scratch_bytes(int64_t k) {
+    (void)k;
+    return 4 * LD_PANEL_ROWS * LD_PANEL_DEPTH + 2 * 4 * LD_PANEL_ROWS * (LD_PANEL_DEPTH / 16);
+}

@@ -1,0 +1,77 @@
+// The blocks of quantised formats as they lie in a GGUF file: little endian, packed, only byte-aligned. q is the stored integer.
+#pragma once
+#include <assert.h>
+#include <stdint.h>
+#include <string.h>
+
+#define LD_PACKED __attribute__((packed))
+
+typedef uint16_t ld_f16; // IEEE half precision, as bits
+typedef uint16_t ld_packed16 __attribute__((aligned(1), may_alias)); // read at any address
+typedef uint32_t ld_packed32 __attribute__((aligned(1), may_alias));
+
+// x = d * (q - 8); byte i holds value i in its low and value i + 16 in its high nibble.
+typedef struct LD_PACKED { ld_f16 d; uint8_t q[16]; } ld_block_q4_0;
+// x = d * q + m; nibbles as in Q4_0.
+typedef struct LD_PACKED { ld_f16 d, m; uint8_t q[16]; } ld_block_q4_1;
+// x = d * q
+typedef struct LD_PACKED { ld_f16 d; int8_t q[32]; } ld_block_q8_0;
+// 8 groups of 32: x = d * scale * q - dmin * min. The 6-bit scales and mins of the groups are packed into 12 bytes
+// (ld_q4_k_scales); 32 bytes of q hold group 2i in the low and group 2i + 1 in the high nibbles.
+typedef struct LD_PACKED { ld_f16 d, dmin; uint8_t scales[12]; uint8_t q[128]; } ld_block_q4_k;
+// 16 groups of 16: x = d * scale * (q - 32). In each half of 128 values, value 32 j + l has its low 4 bits in nibble j / 2 of
+// ql[32 (j % 2) + l] and its high 2 bits at bit 2 j of qh[l].
+typedef struct LD_PACKED { uint8_t ql[128]; uint8_t qh[64]; int8_t scales[16]; ld_f16 d; } ld_block_q6_k;
+
+static_assert(sizeof(ld_block_q4_0) == 18, "Q4_0");
+static_assert(sizeof(ld_block_q4_1) == 20, "Q4_1");
+static_assert(sizeof(ld_block_q8_0) == 34, "Q8_0");
+static_assert(sizeof(ld_block_q4_k) == 144, "Q4_K");
+static_assert(sizeof(ld_block_q6_k) == 210, "Q6_K");
+
+// The packed scales of a Q4_K block: bytes 0..3 hold scales 0..3 and bytes 4..7 mins 0..3 in their low 6 bits; bytes 8..11 hold the low
+// 4 bits of scales 4..7 (low nibble) and mins 4..7 (high nibble), whose top 2 bits are the top bits of bytes 0..3 and 4..7.
+// scales and mins: four per 32-bit word, value i in byte i % 4 of word i / 4.
+static inline void ld_q4_k_scales(const uint8_t packed[12], uint32_t scales[2], uint32_t mins[2]) {
+    uint32_t w[3];
+    memcpy(w, packed, 12);
+    scales[0] = w[0] & 0x3f3f3f3f;
+    mins[0] = w[1] & 0x3f3f3f3f;
+    scales[1] = (w[2] & 0x0f0f0f0f) | ((w[0] >> 2) & 0x30303030);
+    mins[1] = ((w[2] >> 4) & 0x0f0f0f0f) | ((w[1] >> 2) & 0x30303030);
+}
+
+static inline float ld_f32_of_bits(uint32_t bits) {
+    float x;
+    memcpy(&x, &bits, 4);
+    return x;
+}
+
+static inline uint32_t ld_bits_of_f32(float x) {
+    uint32_t bits;
+    memcpy(&bits, &x, 4);
+    return bits;
+}
+
+// Exact; a signalling NaN becomes quiet, as F16C does it.
+static inline float ld_f32_of_f16(ld_f16 h) {
+    const uint32_t sign = (uint32_t)(h & 0x8000) << 16, exponent = (h >> 10) & 31, fraction = h & 0x3ff;
+    if (exponent == 31) return ld_f32_of_bits(sign | 0x7f800000 | (fraction ? 0x400000 | (fraction << 13) : 0));
+    if (exponent == 0) return ld_f32_of_bits(sign | ld_bits_of_f32((float)fraction * 0x1p-24f));
+    return ld_f32_of_bits(sign | ((exponent + 112) << 23) | (fraction << 13));
+}
+
+// Round to nearest even; overflow gives infinity, NaN a quiet NaN with the top of its payload: bit for bit what F16C gives.
+static inline ld_f16 ld_f16_of_f32(float x) {
+    const uint32_t bits = ld_bits_of_f32(x), sign = (bits >> 16) & 0x8000, magnitude = bits & 0x7fffffff;
+    if (magnitude > 0x7f800000) return (ld_f16)(sign | 0x7e00 | ((magnitude >> 13) & 0x3ff));
+    if (magnitude >= 0x477ff000) return (ld_f16)(sign | 0x7c00);
+    if (magnitude < 0x33000000) return (ld_f16)sign;
+    const uint32_t exponent = magnitude >> 23, fraction = (magnitude & 0x7fffff) | 0x800000;
+    const uint32_t shift = exponent < 113 ? 126 - exponent : 13;
+    const uint32_t value = exponent < 113 ? fraction : magnitude - (112u << 23);
+    const uint32_t kept = value >> shift, rest = value & ((1u << shift) - 1), half = 1u << (shift - 1);
+    return (ld_f16)(sign | (kept + (rest > half || (rest == half && (kept & 1)))));
+}
+
+static inline float ld_f32_of_bf16(uint16_t h) { return ld_f32_of_bits((uint32_t)h << 16); }

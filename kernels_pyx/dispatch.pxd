@@ -1,0 +1,61 @@
+from libc.stddef cimport size_t
+from libc.stdint cimport int64_t, uint8_t, uint16_t
+
+from kernels_pyx.formats cimport ld_act
+
+
+cdef extern from "dispatch.h":
+    ctypedef enum ld_isa:
+        LD_ISA_SCALAR
+        LD_N_ISAS
+
+    ctypedef void (*ld_linear_few)(const uint8_t *w, size_t w_stride, const uint8_t *act, size_t act_stride, int64_t n_act, float *y,
+                                   size_t y_stride, int64_t k, int64_t n) noexcept nogil
+    ctypedef void (*ld_linear_many)(const uint8_t *w, size_t w_stride, const uint8_t *act, size_t act_stride, int64_t n_act, float *y,
+                                    size_t y_stride, int64_t k, int64_t n, uint8_t *scratch) noexcept nogil
+    ctypedef void (*ld_quantize)(const float *x, uint8_t *act, int64_t k) noexcept nogil
+    ctypedef void (*ld_to_f32)(const uint8_t *w, float *y, int64_t k) noexcept nogil
+
+    ctypedef struct ld_format_kernels:
+        ld_act act
+        ld_linear_few few
+        ld_linear_few few_f32
+        ld_linear_many many
+        ld_linear_many many_f32
+        ld_to_f32 to_f32
+        ld_isa few_isa
+        ld_isa many_isa
+
+    ctypedef struct ld_vec_kernels:
+        float (*sum_squares)(const float *x, int64_t n) noexcept nogil
+        void (*norm)(const float *x, const float *w, float scale, float *y, int64_t n) noexcept nogil
+        void (*silu_mul)(const float *gate, const float *up, float *y, int64_t n) noexcept nogil
+        void (*gelu_tanh_mul)(const float *gate, const float *up, float *y, int64_t n) noexcept nogil
+        void (*add)(float *x, const float *y, int64_t n) noexcept nogil
+        void (*f32_to_f16)(const float *x, uint16_t *y, int64_t n) noexcept nogil
+        void (*f16_to_f32)(const uint16_t *x, float *y, int64_t n) noexcept nogil
+        float (*max)(const float *x, int64_t n) noexcept nogil
+        float (*exp_sum)(float *x, float max, int64_t n) noexcept nogil
+        int (*all_finite)(const float *x, int64_t n) noexcept nogil
+        ld_isa isa
+
+    ctypedef struct ld_table:
+        ld_isa isa
+        const ld_format_kernels *formats
+        int n_formats
+        ld_quantize *quantize
+        ld_vec_kernels vec
+
+    # Inline in the header: any extension that includes it may call these.
+    int64_t ld_format_block(int format) noexcept nogil
+    size_t ld_row_bytes(int format, int64_t k) noexcept nogil
+    size_t ld_act_scales_at(int64_t k) noexcept nogil
+    size_t ld_act_sums_at(ld_act act, int64_t k) noexcept nogil
+    size_t ld_act_row_bytes(ld_act act, int64_t k) noexcept nogil
+    size_t ld_many_scratch_bytes(int64_t k) noexcept nogil
+
+
+# The functions of dispatch.c, which only the dispatch extension compiles.
+cdef const ld_table *active_table() noexcept nogil
+cdef const ld_table *table_for(ld_isa isa) noexcept nogil
+cdef ld_isa detected() noexcept nogil

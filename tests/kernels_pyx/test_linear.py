@@ -1,0 +1,142 @@
+"""Every kernel of every instruction set against f64 numpy on the same quantised values: lengths, activations, rows, alignment, guards."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from engine.quants.formats import BY_NAME, FORMATS, QuantFormat
+from engine.quants.reference import dequantise
+from kernels_pyx import probe
+from kernels_pyx.cpu_features import available_isas
+from tests.helpers.numerics import F32, F64, U8, aligned, dot_bound, quantise_activation, random_weights
+
+GUARD = 64
+NAMES = tuple(fmt.name for fmt in FORMATS)
+
+
+class Case:
+    """One product with its buffers: unaligned weights, strided activations, guards around results and scratch."""
+
+    def __init__(self, fmt: QuantFormat, isa: str, n: int, k: int, n_act: int, *, f32: bool, is_many: bool, seed: int = 0) -> None:
+        rng = np.random.default_rng([seed, n, k, n_act])
+        act = "f32" if f32 else fmt.act
+        weights = random_weights(fmt.name, n, k, rng)
+        x = rng.normal(0, 1, (n_act, k)).astype(np.float32)
+        self.want, self.bound = self._exact(fmt, act, weights, x)
+        w, w_stride = self._place_weights(fmt, weights)
+        acts, act_stride = self._place_activations(isa, act, x)
+        self.n, self.n_act, self.y_stride = n, n_act, n + 3
+        self._y = np.full(GUARD + n_act * self.y_stride + GUARD, np.float32(1234.5))
+        y = self._y[GUARD : GUARD + (n_act - 1) * self.y_stride + n]
+        scratch_bytes = probe.many_scratch_bytes(k)
+        self._scratch = aligned(scratch_bytes + GUARD)
+        self._scratch[scratch_bytes:] = 0xA5
+        self._scratch_bytes = scratch_bytes
+        scratch = self._scratch[:scratch_bytes] if is_many else None
+        probe.linear(isa, fmt.ggml_id, w, w_stride, acts, act_stride, n_act, y, self.y_stride, k, n, scratch, f32)
+
+    @staticmethod
+    def _exact(fmt: QuantFormat, act: str, weights: U8, x: F32) -> tuple[F64, F64]:
+        exact_w = dequantise(fmt.name, weights).astype(np.float64)
+        block = {"f32": 0, "q8_32": 32, "q8_256": 256}[act]
+        exact_x = np.stack([quantise_activation(row, block).values() for row in x]) if block else x.astype(np.float64)
+        return exact_x @ exact_w.T, np.stack([dot_bound(exact_w, row) for row in exact_x])
+
+    @staticmethod
+    def _place_weights(fmt: QuantFormat, weights: U8) -> tuple[U8, int]:
+        """Rows a few bytes apart, the first at an address that is only a multiple of the format's own alignment."""
+        step = 4 if fmt.name == "F32" else 2
+        stride = weights.shape[1] + step
+        placed = aligned(len(weights) * stride, offset=step)
+        for i, row in enumerate(weights):
+            placed[i * stride : i * stride + len(row)] = row
+        last = (len(weights) - 1) * stride + weights.shape[1]
+        return placed[:last], stride
+
+    @staticmethod
+    def _place_activations(isa: str, act: str, x: F32) -> tuple[U8, int]:
+        n_bytes = probe.act_row_bytes(act, x.shape[1])
+        stride = n_bytes + 64
+        rows = aligned(len(x) * stride)
+        for i, row in enumerate(x):
+            probe.quantize(isa, act, row, rows[i * stride : i * stride + n_bytes], len(row))
+        return rows, stride
+
+    def check(self) -> None:
+        """Values within the bound; nothing written outside y and scratch."""
+        body = self._y[GUARD : GUARD + self.n_act * self.y_stride].reshape(self.n_act, self.y_stride)
+        error = np.abs(body[:, : self.n] - self.want)
+        assert (error <= self.bound).all(), f"error {np.max(error / self.bound):.3g} of the bound at {np.argmax(error / self.bound)}"
+        assert (self._y[:GUARD] == 1234.5).all() and (self._y[-GUARD:] == 1234.5).all()
+        assert (body[:, self.n :] == 1234.5).all()
+        assert (self._scratch[self._scratch_bytes :] == 0xA5).all()
+
+
+def lengths(fmt: QuantFormat) -> tuple[int, ...]:
+    """Values in a row: odd numbers of blocks, and beyond one slice of a panel."""
+    if fmt.is_float:
+        return (1, 7, 32, 97, 576, 1100)
+    if fmt.block == 32:
+        return (32, 64, 96, 160, 224, 576, 1120)
+    return (256, 512, 768, 1280)
+
+
+@pytest.mark.parametrize("f32", [False, True], ids=["own", "f32"])
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("isa", available_isas())
+class TestLinear:
+    def test_few_equals_numpy_for_each_number_of_activations(self, isa: str, name: str, f32: bool) -> None:
+        fmt = BY_NAME[name]
+        for k in lengths(fmt):
+            for n_act in range(1, 9):
+                Case(fmt, isa, 9, k, n_act, f32=f32, is_many=False).check()
+
+    def test_few_equals_numpy_for_each_number_of_rows(self, isa: str, name: str, f32: bool) -> None:
+        fmt = BY_NAME[name]
+        for n in (*range(1, 18), 31, 32, 33, 97):
+            for n_act in (1, 2, 3):
+                Case(fmt, isa, n, 3 * max(fmt.block, 32), n_act, f32=f32, is_many=False).check()
+
+    def test_many_equals_numpy_for_each_number_of_activations(self, isa: str, name: str, f32: bool) -> None:
+        fmt = BY_NAME[name]
+        for k in lengths(fmt):
+            for n_act in (1, 2, 5, 9, 12, 13, 31):
+                Case(fmt, isa, 35, k, n_act, f32=f32, is_many=True).check()
+
+    def test_many_equals_numpy_for_each_number_of_rows(self, isa: str, name: str, f32: bool) -> None:
+        fmt = BY_NAME[name]
+        for n in (*range(1, 18), 31, 32, 33, 63, 64, 65, 97):
+            Case(fmt, isa, n, 3 * max(fmt.block, 32), 14, f32=f32, is_many=True).check()
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("isa", available_isas())
+def test_extreme_weights_and_activations_do_not_overflow(isa: str, name: str) -> None:
+    fmt = BY_NAME[name]
+    if fmt.is_float:
+        pytest.skip("no integers")
+    k, n, n_act = 1024, 33, 14
+    w = np.full((n, fmt.row_bytes(k)), 0xFF, np.uint8)
+    blocks = w.reshape(n, -1, fmt.type_size)
+    one = np.array([1.0], np.float16).view(np.uint8)
+    for at in {"Q4_0": (0,), "Q4_1": (0, 2), "Q8_0": (0,), "Q4_K": (0, 2), "Q6_K": (208,)}[name]:
+        blocks[:, :, at : at + 2] = one
+    if name == "Q8_0":
+        blocks[:, :, 2:] = 0x80  # -128: one more than a quantiser writes
+    if name == "Q6_K":
+        blocks[:, :, 192:208] = 0x80
+    exact_w = dequantise(name, w).astype(np.float64)
+    for value in (1.0, -1.0):
+        x = np.full(k, value, np.float32)
+        stride = probe.act_row_bytes(fmt.act, k)
+        acts = aligned(n_act * stride)
+        for i in range(n_act):
+            probe.quantize(isa, fmt.act, x, acts[i * stride : (i + 1) * stride], k)
+        want = exact_w @ x.astype(np.float64)
+        y = np.zeros((n_act, n), np.float32)
+        probe.linear(isa, fmt.ggml_id, w.reshape(-1), w.shape[1], acts, stride, n_act, y.reshape(-1), n, k, n, aligned(probe.many_scratch_bytes(k)))
+        np.testing.assert_allclose(y, np.tile(want, (n_act, 1)), rtol=1e-5)
+        y[:] = 0
+        probe.linear(isa, fmt.ggml_id, w.reshape(-1), w.shape[1], acts, stride, 8, y.reshape(-1), n, k, n)
+        np.testing.assert_allclose(y[:8], np.tile(want, (8, 1)), rtol=1e-5)
