@@ -14,7 +14,7 @@ class LoadModel:
 
     request_id: RequestId
     path: str
-    options: LoadOptions = LoadOptions()
+    options: LoadOptions = field(default_factory=LoadOptions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,8 @@ class UnloadModel:
 class Generate:
     """Answers. Exactly one of messages, prompt (parsed with special tokens) and ids is given.
 
-    continue_last: the last message is an unfinished assistant message and is continued, not answered.
+    continue_last: the last message is an unfinished assistant message and is continued, not answered. ignore_eog: tokens that mark
+    the end of generation do not end the answer.
     Events: Queued, PrefillProgress*, TokenDelta*; Finished carries the Usage.
     """
 
@@ -36,9 +37,10 @@ class Generate:
     messages: tuple[ChatMessage, ...] | None = None
     prompt: str | None = None
     ids: tuple[int, ...] | None = None
-    sampling: SamplingParams = SamplingParams()
+    sampling: SamplingParams = field(default_factory=SamplingParams)
     template_vars: dict[str, Any] = field(default_factory=dict)
     continue_last: bool = False
+    ignore_eog: bool = False
 
 
 @dataclass(frozen=True, slots=True)

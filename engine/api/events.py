@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from engine.api.values import FinishReason, HardwareSnapshot, ModelInfo, RequestId, Usage
@@ -84,18 +84,18 @@ class Finished:
 
     request_id: RequestId
     reason: FinishReason
-    usage: Usage = Usage()
+    usage: Usage = field(default_factory=Usage)
 
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The request ended in an error. message: one sentence for people; kind: class name of the error; is_bug: ours, not the user's."""
+    """The request ended in an error. message: one sentence for people; kind: class name of the error; is_bug: our fault."""
 
     request_id: RequestId
     kind: str
     message: str
     is_bug: bool = False
-    usage: Usage = Usage()
+    usage: Usage = field(default_factory=Usage)
 
 
 Event = (

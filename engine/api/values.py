@@ -6,12 +6,14 @@ from dataclasses import dataclass, field
 from typing import Literal, NewType
 
 from engine.hardware.snapshot import CpuSample, HardwareSnapshot
+from engine.placement.options import KvType, LoadOptions
 from engine.sampling.params import RANGES, SamplingParams
 
 __all__ = [
     "RANGES",
     "ChatMessage",
     "CpuSample",
+    "FinishReason",
     "HardwareSnapshot",
     "KvType",
     "LoadOptions",
@@ -22,22 +24,8 @@ __all__ = [
 ]
 
 RequestId = NewType("RequestId", str)
-KvType = Literal["f32", "f16"]
 FinishReason = Literal["stop", "length", "cancelled", "done"]
 """`stop`: end of generation or a stop string; `length`: max_tokens or context; `done`: a command that generates nothing."""
-
-
-@dataclass(frozen=True, slots=True)
-class LoadOptions:
-    """How a model is loaded. n_threads 0: one per core this process may use; n_ctx 0: min(model's context, 8192)."""
-
-    n_threads: int = 0
-    n_ctx: int = 0
-    prefill_chunk: int = 512
-    k_type: KvType = "f16"
-    v_type: KvType = "f16"
-    f32_activations: bool = False
-    reference: bool = False
 
 
 @dataclass(frozen=True, slots=True)

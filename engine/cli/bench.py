@@ -1,0 +1,170 @@
+"""`layerdeck bench`: prefill and decode rates beside what this machine's memory can deliver, measured in the same run."""
+
+from __future__ import annotations
+
+import argparse
+import platform
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+import engine
+from engine.arch.spec import Linear, ModelSpec
+from engine.cli.direct import Direct, opened
+from engine.cli.options import add_json_option, add_load_options, load_options
+from engine.cli.output import write_json, write_text
+from engine.errors import InvalidRequest
+from engine.hardware.sampler import cpu_name
+from kernels_pyx import probe
+from kernels_pyx.cpu_features import active_isa
+
+READ_PROBE_BYTES = 192 << 20
+"""Per thread; far beyond the last-level cache's share."""
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What one token costs: bytes of weights read in decode, multiply-adds in prefill, KV bytes a token of context."""
+
+    weight_bytes: int
+    multiply_adds: int
+    kv_bytes: int
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of `bench`."""
+    add_load_options(parser)
+    parser.add_argument("-p", type=numbers, default=(512,), metavar="N,...", help="prompt lengths (default 512)")
+    parser.add_argument("-n", type=numbers, default=(64,), metavar="N,...", help="tokens to generate (default 64)")
+    parser.add_argument("-d", type=numbers, default=(0,), metavar="N,...", help="tokens in the cache before each test (default 0)")
+    parser.add_argument("-r", type=int, default=5, metavar="N", help="repetitions (default 5)")
+    add_json_option(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Runs every test at every depth; repetitions of all tests are interleaved, so that a busy machine slows all alike."""
+    if args.r < 1:
+        raise InvalidRequest("-r must be at least 1")
+    longest = max(args.d) + max(*args.p, *args.n, 1)
+    with opened(args, longest) as direct:
+        options = load_options(args)
+        cost = work(direct, 2 if options.k_type == "f16" else 4, 2 if options.v_type == "f16" else 4)
+        threads = direct.model.n_threads
+        tests = [("pp", n, d) for d in args.d for n in args.p if n] + [("tg", n, d) for d in args.d for n in args.n if n]
+        samples: dict[tuple[str, int, int], list[float]] = {test: [] for test in tests}
+        limits = []
+        for _ in range(args.r):
+            limits.append(read_limit_gbps(threads))
+            for test in tests:
+                kind, n, depth = test
+                samples[test].append(n / seconds(direct, kind, n, depth, options.prefill_chunk))
+        result = {
+            "rows": [row(test, rates, cost, threads, max(limits)) for test, rates in samples.items()],
+            "ops": op_times(direct),
+            "machine": {"cpu": cpu_name(), "system": platform.platform(), "read_limit_gbps": [round(one, 2) for one in limits]},
+            "versions": {"layerdeck": engine.VERSION, "python": platform.python_version(), "numpy": np.__version__},
+        }
+    if args.json:
+        write_json(result)
+    else:
+        write_text("".join(line(one) for one in result["rows"]))
+    return 0
+
+
+def numbers(text: str) -> tuple[int, ...]:
+    """A list of whole numbers, for argparse."""
+    try:
+        found = tuple(int(one) for one in text.split(","))
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a list of whole numbers") from error
+    if any(one < 0 for one in found):
+        raise argparse.ArgumentTypeError(f"{text!r} holds a negative number")
+    return found
+
+
+def seconds(direct: Direct, kind: str, n: int, depth: int, chunk: int) -> float:
+    """How long n tokens take behind `depth` others: as a prompt (`pp`) or one at a time (`tg`)."""
+    ids = filler(depth + n, direct.model.spec.n_vocab)
+    prefill(direct, ids[:depth], 0, chunk)
+    started = time.perf_counter()
+    if kind == "pp":
+        prefill(direct, ids[depth:], depth, chunk)
+    else:
+        for i in range(n):
+            direct.step(ids[depth + i : depth + i + 1], depth + i, 1)
+    return time.perf_counter() - started
+
+
+def prefill(direct: Direct, ids: Sequence[int], position: int, chunk: int) -> None:
+    """Computes ids from `position` on; logits of the last one only."""
+    for start in range(0, len(ids), chunk):
+        rows = ids[start : start + chunk]
+        direct.step(rows, position + start, int(start + len(rows) == len(ids)))
+
+
+def filler(n: int, n_vocab: int) -> list[int]:
+    """n token ids, always the same ones."""
+    return [int(one) for one in np.random.default_rng(0).integers(0, n_vocab, n)]
+
+
+def work(direct: Direct, k_bytes: int, v_bytes: int) -> Work:
+    """The cost of a token of this model."""
+    spec, tensors = direct.model.spec, direct.file.tensors
+    layers = linears(spec)
+    return Work(
+        weight_bytes=sum(tensors[one.weight].nbytes for one in layers),
+        multiply_adds=sum(one.n_in * one.n_out for one in layers),
+        kv_bytes=sum(b.mixer.n_kv_heads * (b.mixer.head_dim * k_bytes + b.mixer.v_dim * v_bytes) for b in spec.blocks),
+    )
+
+
+def linears(spec: ModelSpec) -> list[Linear]:
+    """Every linear layer that a token passes."""
+    layers = [spec.head]
+    for block in spec.blocks:
+        layers += [block.mixer.q, block.mixer.k, block.mixer.v, block.mixer.out, block.ffn.gate, block.ffn.up, block.ffn.down]
+    return layers
+
+
+def row(test: tuple[str, int, int], rates: list[float], cost: Work, threads: int, limit: float) -> dict[str, Any]:
+    """One line of the result. gbps: weights and KV cache read in decode; gops: multiply-adds of the weights, twice."""
+    kind, n, depth = test
+    rate = median(rates)
+    bytes_per_token = cost.weight_bytes + cost.kv_bytes * (depth + n / 2)
+    return {
+        "test": f"{kind}{n}",
+        "depth": depth,
+        "threads": threads,
+        "samples_tok_s": [round(one, 2) for one in rates],
+        "gbps": round(rate * bytes_per_token / 1e9, 2) if kind == "tg" else None,
+        "read_limit_gbps": round(limit, 2),
+        "gops": round(2 * cost.multiply_adds * rate / 1e9, 1),
+        "isa": active_isa(),
+    }
+
+
+def line(one: dict[str, Any]) -> str:
+    """A row for people."""
+    speed = f"{one['gbps']} of {one['read_limit_gbps']} GB/s" if one["gbps"] is not None else f"{one['gops']} Gop/s"
+    return f"{one['test']:>8} at {one['depth']:>5}  {median(one['samples_tok_s']):>9.1f} tok/s  {speed}  ({one['threads']} threads)\n"
+
+
+def read_limit_gbps(threads: int) -> float:
+    """GB/s that `threads` threads read from memory together."""
+    data = [np.ones(READ_PROBE_BYTES, np.uint8) for _ in range(threads)]
+    with ThreadPoolExecutor(threads) as pool:
+        list(pool.map(probe.read, data))
+        started = time.perf_counter()
+        list(pool.map(probe.read, data))
+        return threads * READ_PROBE_BYTES / (time.perf_counter() - started) / 1e9
+
+
+def op_times(direct: Direct) -> dict[str, float]:
+    """Microseconds a decode step spends in each kind of op, where the engine tells."""
+    timed: Callable[[], dict[str, float]] | None = getattr(direct.model, "op_times_us", None)
+    return {} if timed is None else timed()

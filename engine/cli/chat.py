@@ -1,0 +1,70 @@
+"""`layerdeck chat`: a conversation in the terminal. Interrupt stops an answer; an empty line or the end of input ends the chat."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from engine.api.commands import Generate
+from engine.api.events import Finished, TokenDelta
+from engine.api.values import ChatMessage
+from engine.cli.client import Client, new_id
+from engine.cli.options import add_load_options, load_options, whole_number
+from engine.cli.output import note, write_text
+from engine.cli.run import add_sampling_options, sampling_params
+from engine.errors import EngineError
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of `chat`."""
+    add_load_options(parser)
+    parser.add_argument("-n", type=whole_number, default=None, metavar="N", help="most tokens in an answer")
+    parser.add_argument("--system", metavar="TEXT", help="system prompt")
+    add_sampling_options(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Reads messages from standard input and streams the answers."""
+    sampling = sampling_params(args)
+    messages = [] if args.system is None else [ChatMessage("system", args.system)]
+    with Client() as client:
+        info = client.load(str(args.model), load_options(args))
+        for warning in info.warnings:
+            note(warning)
+        note(f"{info.name}, {info.quant}, context {info.n_ctx} tokens; an empty line ends the chat")
+        while (text := _read_line()) is not None:
+            asked = [*messages, ChatMessage("user", text)]
+            command = Generate(new_id(), messages=tuple(asked), sampling=sampling)
+            try:
+                answer = _stream(client, command)
+            except EngineError as error:
+                note(str(error))
+                continue
+            messages = [*asked, ChatMessage("assistant", answer)]
+    return 0
+
+
+def _read_line() -> str | None:
+    if sys.stdin.isatty():
+        write_text("> ")
+    text = sys.stdin.readline().strip()
+    return text or None
+
+
+def _stream(client: Client, command: Generate) -> str:
+    """The answer, written while it comes; an interrupt ends it and keeps what was said."""
+    pieces: list[str] = []
+    client.submit(command)
+    while True:
+        try:
+            event = client.read(command.request_id)
+        except KeyboardInterrupt:
+            client.cancel(command.request_id)
+            continue
+        if isinstance(event, Finished):
+            break
+        if isinstance(event, TokenDelta):
+            pieces.append(event.text)
+            write_text(event.text)
+    write_text("\n")
+    return "".join(pieces)

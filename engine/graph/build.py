@@ -1,0 +1,69 @@
+"""ModelSpec to the ops of one step, unfused and device-free. Fusing and placing come later, in `engine.program`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from engine.arch.spec import Attention as AttentionSpec
+from engine.arch.spec import BlockSpec, DenseFfn, ModelSpec
+from engine.arch.spec import Linear as LinearSpec
+from engine.arch.units import UnitId
+from engine.graph.ops import Add, Attention, Buffer, Embed, GatedAct, Graph, KvStore, Linear, Norm, Op, OutRows, Rope
+
+
+def build_graph(spec: ModelSpec) -> Graph:
+    """The graph of one step of `spec`. Buffers of one name may be wider in some layers than in others."""
+    stream = Buffer("x", spec.n_embd)
+    logits = Buffer("logits", spec.n_vocab)
+    head = UnitId("head")
+    picked = Buffer("x_out", spec.n_embd)
+    normed = Buffer("h_out", spec.n_embd)
+    ops: list[Op] = [Embed(UnitId("embed"), spec.embed, stream)]
+    for block in spec.blocks:
+        ops.extend(_mixer(block, stream))
+        ops.extend(_ffn(block, stream))
+    ops += [
+        OutRows(head, stream, picked),
+        Norm(head, picked, normed, spec.out_norm),
+        _linear(head, normed, logits, spec.head),
+    ]
+    return Graph(tuple(ops), logits)
+
+
+def _mixer(block: BlockSpec, stream: Buffer) -> Iterator[Op]:
+    part: AttentionSpec = block.mixer
+    unit, cache = UnitId("mixer", block.index), UnitId("kv", block.index)
+    h = Buffer("h", stream.width)
+    q, k, v = Buffer("q", part.q.n_out), Buffer("k", part.k.n_out), Buffer("v", part.v.n_out)
+    mixed, out = Buffer("attn", part.out.n_in), Buffer("y", stream.width)
+    yield Norm(unit, stream, h, block.norm)
+    yield _linear(unit, h, q, part.q)
+    yield _linear(unit, h, k, part.k)
+    yield _linear(unit, h, v, part.v)
+    if part.q_norm is not None:
+        yield Norm(unit, q, q, part.q_norm, part.n_heads)
+    if part.k_norm is not None:
+        yield Norm(unit, k, k, part.k_norm, part.n_kv_heads)
+    yield Rope(unit, q, part.n_heads, part.head_dim, part.rope)
+    yield Rope(unit, k, part.n_kv_heads, part.head_dim, part.rope)
+    yield KvStore(cache, k, v, block.index)
+    yield Attention(unit, q, mixed, block.index, part.n_heads, part.n_kv_heads, part.head_dim, part.v_dim, part.scale)
+    yield _linear(unit, mixed, out, part.out)
+    yield Add(unit, stream, out)
+
+
+def _ffn(block: BlockSpec, stream: Buffer) -> Iterator[Op]:
+    part: DenseFfn = block.ffn
+    unit = UnitId("ffn", block.index)
+    h, out = Buffer("h", stream.width), Buffer("y", stream.width)
+    gate, up, act = Buffer("gate", part.gate.n_out), Buffer("up", part.up.n_out), Buffer("act", part.down.n_in)
+    yield Norm(unit, stream, h, block.ffn_norm)
+    yield _linear(unit, h, gate, part.gate)
+    yield _linear(unit, h, up, part.up)
+    yield GatedAct(unit, gate, up, act, part.act)
+    yield _linear(unit, act, out, part.down)
+    yield Add(unit, stream, out)
+
+
+def _linear(unit: UnitId, x: Buffer, out: Buffer, layer: LinearSpec) -> Linear:
+    return Linear(unit, x, out, layer.weight, layer.bias)

@@ -1,0 +1,296 @@
+"""Runs a graph in numpy float32, one short function per op: the readable model, and the truth for compiled programs.
+
+Called by the loader for `--engine reference` and by tests. Keeps its own paged KV cache in f32; dequantises weights at first use.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from engine.arch.spec import ModelSpec
+from engine.arch.spec import Rope as RopeSpec
+from engine.errors import Cancelled, EngineError
+from engine.graph.ops import Add, Attention, Buffer, Embed, GatedAct, Graph, KvStore, Linear, Norm, Op, OutRows, Rope
+from engine.quants.reference import dequantise
+
+F32 = npt.NDArray[np.float32]
+F64 = npt.NDArray[np.float64]
+I32 = npt.NDArray[np.int32]
+
+BLOCK = 32
+"""Tokens per KV block, unless told otherwise."""
+
+
+class Batch(Protocol):
+    """The rows of one step: see `engine.runtime.step.StepBatch`, which is what callers pass."""
+
+    @property
+    def token_ids(self) -> I32:
+        """[n_rows]."""
+
+    @property
+    def positions(self) -> I32:
+        """[n_rows]."""
+
+    @property
+    def seq_of_row(self) -> I32:
+        """[n_rows]."""
+
+    @property
+    def block_tables(self) -> tuple[I32, ...]:
+        """One array of block ids a sequence."""
+
+    @property
+    def out_rows(self) -> I32:
+        """[n_out]."""
+
+
+class TensorSource(Protocol):
+    """A tensor as `engine.gguf.info.TensorInfo` describes it."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """GGUF order."""
+
+    @property
+    def type_name(self) -> str:
+        """Name of the quant format."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes in the file."""
+
+    @property
+    def shard(self) -> int:
+        """Which of the shards holds it."""
+
+    @property
+    def offset(self) -> int:
+        """First byte in that shard."""
+
+
+class ShardSource(Protocol):
+    """One file of a model."""
+
+    @property
+    def path(self) -> Path:
+        """Where it lies."""
+
+
+class WeightFile(Protocol):
+    """What `engine.gguf.info.GgufFile` offers to the reference run."""
+
+    @property
+    def tensors(self) -> Mapping[str, TensorSource]:
+        """By name."""
+
+    @property
+    def shards(self) -> tuple[ShardSource, ...]:
+        """In order."""
+
+
+class ReferenceModel:
+    """A model in numpy. `step` has the surface of the compiled executor."""
+
+    def __init__(
+        self, file: WeightFile, spec: ModelSpec, graph: Graph, *, block: int = BLOCK, stop: Callable[[], bool] = bool
+    ) -> None:
+        """stop: asked before each op; True ends the step in Cancelled."""
+        self._file = file
+        self._spec = spec
+        self._graph = graph
+        self._block = block
+        self._stop = stop
+        self._raw = tuple(np.memmap(shard.path, dtype=np.uint8, mode="r") for shard in file.shards)
+        self._weights: dict[str, F32] = {}
+        self._cache: dict[tuple[str, int], F32] = {}
+
+    def step(self, batch: Batch) -> F32:
+        """Logits [n_out, n_vocab] f32 of the rows that the batch names.
+
+        Raises:
+            Cancelled: `stop` said so.
+            EngineError: a value that is not finite.
+        """
+        values: dict[str, F32] = {}
+        # Overflow and inf - inf are found at the end, in the logits; exp(-x) of silu may overflow, and its limit is right.
+        with np.errstate(over="ignore", invalid="ignore"):
+            for op in self._graph.ops:
+                if self._stop():
+                    raise Cancelled("the step was stopped")
+                _RUN[type(op)](self, op, batch, values)
+        logits = values[self._graph.logits.name]
+        if not np.isfinite(logits).all():
+            raise EngineError("the model computed values that are not finite; try another file")
+        return logits
+
+    def weight(self, name: str) -> F32:
+        """The tensor `name` in f32, numpy order: [n_out, n_in] for a linear layer."""
+        if name not in self._weights:
+            info = self._file.tensors[name]
+            raw = self._raw[info.shard][info.offset : info.offset + info.nbytes]
+            self._weights[name] = dequantise(info.type_name, raw).reshape(tuple(reversed(info.shape)))
+        return self._weights[name]
+
+    def cache(self, which: str, layer: int, n_heads: int, dim: int, n_blocks: int) -> F32:
+        """The pool of keys or values of a layer, [>= n_blocks, block, n_heads, dim]; grown as needed."""
+        pool = self._cache.get((which, layer))
+        if pool is None or len(pool) < n_blocks:
+            grown = np.zeros((max(n_blocks, 8, 0 if pool is None else 2 * len(pool)), self._block, n_heads, dim), np.float32)
+            if pool is not None:
+                grown[: len(pool)] = pool
+            self._cache[which, layer] = pool = grown
+        return pool
+
+    @property
+    def block(self) -> int:
+        """Tokens per KV block."""
+        return self._block
+
+    def kv_heads(self, layer: int) -> int:
+        """KV heads of a layer."""
+        return self._spec.blocks[layer].mixer.n_kv_heads
+
+    def close(self) -> None:
+        """Drops weights, cache and mappings."""
+        self._weights.clear()
+        self._cache.clear()
+        self._raw = ()
+
+
+def _embed(model: ReferenceModel, op: Embed, batch: Batch, values: dict[str, F32]) -> None:
+    values[op.out.name] = model.weight(op.weight)[batch.token_ids]
+
+
+def _norm(model: ReferenceModel, op: Norm, batch: Batch, values: dict[str, F32]) -> None:
+    x = _heads(values, op.x, op.n_heads)
+    scale = 1.0 / np.sqrt(np.mean(x * x, axis=-1, keepdims=True) + np.float32(op.norm.eps))
+    values[op.out.name] = _flat(x * scale * model.weight(op.norm.weight))
+
+
+def _linear(model: ReferenceModel, op: Linear, batch: Batch, values: dict[str, F32]) -> None:
+    y = values[op.x.name] @ model.weight(op.weight).T
+    values[op.out.name] = y if op.bias is None else y + model.weight(op.bias)
+
+
+def _rope(model: ReferenceModel, op: Rope, batch: Batch, values: dict[str, F32]) -> None:
+    factors = None if op.rope.factors is None else model.weight(op.rope.factors)
+    angles = batch.positions[:, None, None] * rope_frequencies(op.rope, factors)
+    cos = (np.cos(angles) * op.rope.attn_factor).astype(np.float32)
+    sin = (np.sin(angles) * op.rope.attn_factor).astype(np.float32)
+    x = _heads(values, op.x, op.n_heads).copy()
+    n = op.rope.n_rot
+    first, second = (slice(0, n, 2), slice(1, n, 2)) if op.rope.kind == "norm" else (slice(0, n // 2), slice(n // 2, n))
+    a, b = x[..., first].copy(), x[..., second].copy()
+    x[..., first] = a * cos - b * sin
+    x[..., second] = a * sin + b * cos
+    values[op.x.name] = _flat(x)
+
+
+def _kv_store(model: ReferenceModel, op: KvStore, batch: Batch, values: dict[str, F32]) -> None:
+    heads = model.kv_heads(op.layer)
+    n_blocks = max(int(table.max()) for table in batch.block_tables) + 1
+    for which, buffer in (("k", op.k), ("v", op.v)):
+        x = _heads(values, buffer, heads)
+        pool = model.cache(which, op.layer, heads, x.shape[-1], n_blocks)
+        for row, (seq, position) in enumerate(zip(batch.seq_of_row, batch.positions, strict=True)):
+            pool[batch.block_tables[seq][position // model.block], position % model.block] = x[row]
+
+
+def _attention(model: ReferenceModel, op: Attention, batch: Batch, values: dict[str, F32]) -> None:
+    q = _heads(values, op.q, op.n_heads)
+    out = np.empty((len(q), op.n_heads, op.v_dim), np.float32)
+    for seq, table in enumerate(batch.block_tables):
+        rows = np.flatnonzero(batch.seq_of_row == seq)
+        if len(rows) == 0:
+            continue
+        positions = batch.positions[rows]
+        n_past = int(positions.max()) + 1
+        used = table[: -(-n_past // model.block)]
+        keys = model.cache("k", op.layer, op.n_kv_heads, op.head_dim, 0)[used].reshape(-1, op.n_kv_heads, op.head_dim)[:n_past]
+        vals = model.cache("v", op.layer, op.n_kv_heads, op.v_dim, 0)[used].reshape(-1, op.n_kv_heads, op.v_dim)[:n_past]
+        hidden = np.arange(n_past)[None, :] > positions[:, None]
+        for head in range(op.n_heads):
+            kv = head // (op.n_heads // op.n_kv_heads)
+            scores = q[rows, head] @ keys[:, kv].T * np.float32(op.scale)
+            scores[hidden] = -np.inf
+            out[rows, head] = softmax(scores) @ vals[:, kv]
+    values[op.out.name] = _flat(out)
+
+
+def _gated_act(model: ReferenceModel, op: GatedAct, batch: Batch, values: dict[str, F32]) -> None:
+    values[op.out.name] = _ACTS[op.act](values[op.gate.name]) * values[op.up.name]
+
+
+def _add(model: ReferenceModel, op: Add, batch: Batch, values: dict[str, F32]) -> None:
+    values[op.x.name] = values[op.x.name] + values[op.y.name]
+
+
+def _out_rows(model: ReferenceModel, op: OutRows, batch: Batch, values: dict[str, F32]) -> None:
+    values[op.out.name] = values[op.x.name][batch.out_rows]
+
+
+def rope_frequencies(rope: RopeSpec, factors: F32 | None) -> F64:
+    """Radians per position of each rotated pair, [n_rot/2] f64: divided by factors, scaled or YaRN-interpolated."""
+    pairs = np.arange(rope.n_rot // 2, dtype=np.float64)
+    plain: F64 = rope.freq_base ** (-2.0 * pairs / rope.n_rot)
+    if factors is not None:
+        plain = plain / factors
+    if rope.yarn is None:
+        scaled: F64 = plain * rope.freq_scale
+        return scaled
+    yarn = rope.yarn
+
+    def bound(rotations: float) -> float:
+        return float(rope.n_rot * np.log(yarn.original_context / (2 * np.pi * rotations)) / (2 * np.log(rope.freq_base)))
+
+    low = max(0.0, np.floor(bound(yarn.beta_fast)))
+    high = min(rope.n_rot - 1.0, np.ceil(bound(yarn.beta_slow)))
+    keep = 1.0 - np.clip((pairs - low) / max(0.001, high - low), 0.0, 1.0)
+    mixed: F64 = plain / yarn.factor * (1.0 - keep) + plain * keep
+    return mixed
+
+
+def softmax(scores: F32) -> F32:
+    """Softmax over the last axis, f32."""
+    e: F32 = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    total: F32 = e.sum(axis=-1, keepdims=True)
+    return e / total
+
+
+def _silu(x: F32) -> F32:
+    return np.divide(x, 1.0 + np.exp(-x), dtype=np.float32)
+
+
+def _gelu_tanh(x: F32) -> F32:
+    inner = np.float32(math.sqrt(2.0 / math.pi)) * (x + np.float32(0.044715) * x * x * x)
+    return np.multiply(x, 0.5 * (1.0 + np.tanh(inner)), dtype=np.float32)
+
+
+def _heads(values: Mapping[str, F32], buffer: Buffer, n_heads: int) -> F32:
+    x = values[buffer.name]
+    return x.reshape(len(x), n_heads, x.shape[-1] // n_heads)
+
+
+def _flat(x: F32) -> F32:
+    return x.reshape(len(x), math.prod(x.shape[1:]))
+
+
+_ACTS: dict[str, Callable[[F32], F32]] = {"silu": _silu, "gelu_tanh": _gelu_tanh}
+_RUN: dict[type[Op], Callable[..., None]] = {
+    Embed: _embed,
+    Norm: _norm,
+    Linear: _linear,
+    Rope: _rope,
+    KvStore: _kv_store,
+    Attention: _attention,
+    GatedAct: _gated_act,
+    Add: _add,
+    OutRows: _out_rows,
+}

@@ -1,0 +1,95 @@
+"""Where each unit of a model lies and which cores work: a value, made from options or an editor, read by outline and loader."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+from engine.arch.spec import ModelSpec
+from engine.arch.units import UnitId
+from engine.errors import InvalidRequest, PlacementError
+from engine.placement.options import KvType, LoadOptions
+
+MAX_THREADS = 256
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Numa:
+    """The memory and cores of one NUMA node."""
+
+    node: int
+
+    def __str__(self) -> str:
+        return f"numa{self.node}"
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerPlan:
+    """The team of a node: one core number per worker, -1 = not pinned. The first worker is the thread that asks."""
+
+    cores: tuple[int, ...]
+
+    @property
+    def n_workers(self) -> int:
+        """Size of the team, the asking thread included."""
+        return len(self.cores)
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Unit -> device, the types of the KV cache, and who works."""
+
+    units: tuple[tuple[UnitId, Numa], ...]
+    k_type: KvType
+    v_type: KvType
+    workers: WorkerPlan
+
+    def device_of(self, unit: UnitId) -> Numa:
+        """The device that `unit` lies on.
+
+        Raises:
+            PlacementError: the placement does not know the unit.
+        """
+        for known, device in self.units:
+            if known == unit:
+                return device
+        raise PlacementError(f"the placement has no place for {unit}; it was made for another model")
+
+    @property
+    def devices(self) -> tuple[Numa, ...]:
+        """The devices in use, sorted."""
+        return tuple(sorted({device for _, device in self.units}))
+
+
+def units_of(spec: ModelSpec) -> tuple[UnitId, ...]:
+    """Everything of a model that can be placed, in order of execution."""
+    layers = [UnitId(kind, block.index) for block in spec.blocks for kind in ("mixer", "kv", "ffn")]
+    return (UnitId("embed"), *layers, UnitId("head"))
+
+
+def default_placement(spec: ModelSpec, options: LoadOptions) -> Placement:
+    """Everything on node 0.
+
+    Raises:
+        InvalidRequest: a number of threads that no team can have.
+    """
+    home = Numa(0)
+    return Placement(
+        tuple((unit, home) for unit in units_of(spec)), options.k_type, options.v_type, plan_workers(options.n_threads)
+    )
+
+
+def plan_workers(n_threads: int) -> WorkerPlan:
+    """A team of n_threads, 0 = one per core this process may use.
+
+    Pinned when every worker gets a core of its own; tests that run side by side are not, they would all meet on the first core.
+
+    Raises:
+        InvalidRequest: n_threads is negative or absurd.
+    """
+    cores = sorted(os.sched_getaffinity(0))
+    if not 0 <= n_threads <= MAX_THREADS:
+        raise InvalidRequest(f"{n_threads} threads asked for; use 0 (one per core) to {MAX_THREADS}")
+    wanted = n_threads or len(cores)
+    pinned = wanted <= len(cores) and "PYTEST_XDIST_WORKER" not in os.environ
+    return WorkerPlan(tuple(cores[:wanted]) if pinned else (-1,) * wanted)

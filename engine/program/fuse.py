@@ -1,0 +1,242 @@
+"""Rewrite rules from the ops of a graph to those of a CPU lane: fewer passes over memory and fewer meetings of the workers.
+
+norm + quantise; q, k, v in one op; gate + up + act in one op; linear + residual add; rotate + cache write, in decode within the
+attention.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from engine.errors import EngineBug
+from engine.graph.ops import Add, Attention, Buffer, Embed, GatedAct, KvStore, Linear, Norm, Op, OutRows, Rope
+from engine.program.lane_ops import (
+    Heads,
+    LaneAdd,
+    LaneAttend,
+    LaneEmbed,
+    LaneGatedAct,
+    LaneLinear,
+    LaneNorm,
+    LaneOp,
+    LanePosition,
+    LanePrepare,
+    LaneRows,
+    Source,
+    Turn,
+    Weight,
+)
+
+Phase = Literal["decode", "prefill"]
+
+MAX_WEIGHTS = 3
+"""Matrices of one linear op."""
+FEW_ROWS = 8
+"""Rows up to which each worker may hold its own copy of the input."""
+PRIVATE_VALUES = 16384
+"""An input stage of up to this many values costs each worker less than meeting the others."""
+
+
+def fuse(ops: Sequence[Op], logits: Buffer, phase: Phase, max_rows: int) -> tuple[tuple[LaneOp, ...], Buffer]:
+    """The lane's ops for steps of up to max_rows rows, and the buffer that holds the logits.
+
+    In decode every row belongs to another sequence. Buffers come out renamed: one name, one definition.
+    """
+    named, last = _rename(ops)
+    fuser = _Fuser(named, phase, max_rows)
+    return tuple(fuser.run()), last[logits.name]
+
+
+@dataclass(slots=True)
+class _Mixer:
+    """What stands between the projections and the attention of one layer, collected until the attention comes."""
+
+    norms: dict[str, Norm]
+    ropes: dict[str, Rope]
+
+
+class _Fuser:
+    def __init__(self, ops: Sequence[Op], phase: Phase, max_rows: int) -> None:
+        self._ops = ops
+        self._decode = phase == "decode"
+        self._max_rows = max_rows
+        self._readers: defaultdict[str, list[int]] = defaultdict(list)
+        for i, op in enumerate(ops):
+            for buffer in _reads(op):
+                self._readers[buffer.name].append(i)
+        self._sources: dict[str, Source] = {}  # buffers that exist only as input stages
+        self._out: list[LaneOp] = []
+        self._late = False  # after OutRows, ops have n_out rows
+
+    def run(self) -> list[LaneOp]:
+        i = 0
+        while i < len(self._ops):
+            i = self._one(i)
+        return self._out
+
+    def _one(self, i: int) -> int:
+        """Lowers the op at i and those fused with it; the index of the next one."""
+        op = self._ops[i]
+        match op:
+            case Embed():
+                self._out.append(LaneEmbed(op.unit, op.weight, op.out))
+            case OutRows():
+                self._rows(i, op)
+            case Norm() if op.n_heads > 1 or op.x == op.out:
+                return self._mixer(i)
+            case Norm():
+                self._norm(i, op)
+            case Linear():
+                return self._linears(i)
+            case Rope() | KvStore() | Attention():
+                return self._mixer(i)
+            case GatedAct():
+                self._out.append(LaneGatedAct(op.unit, op.gate, op.up, op.out, op.act, self._late))
+            case Add():
+                self._out.append(LaneAdd(op.unit, op.x, op.y, self._late))
+        return i + 1
+
+    def _feeds_linears_only(self, name: str) -> bool:
+        return bool(self._readers[name]) and all(isinstance(self._ops[i], Linear) for i in self._readers[name])
+
+    def _rows(self, i: int, op: OutRows) -> None:
+        readers = [self._ops[r] for r in self._readers[op.out.name]]
+        if readers and all(isinstance(r, Linear) or (isinstance(r, Norm) and self._is_stage(r)) for r in readers):
+            self._sources[op.out.name] = Source(op.x, gather=True)
+        else:
+            self._out.append(LaneRows(op.unit, op.x, op.out))
+        self._late = True
+
+    def _is_stage(self, op: Norm) -> bool:
+        return op.n_heads == 1 and self._feeds_linears_only(op.out.name)
+
+    def _norm(self, i: int, op: Norm) -> None:
+        if self._is_stage(op):
+            before = self._sources.get(op.x.name, Source(op.x))
+            self._sources[op.out.name] = replace(before, norm=op.norm)
+        else:
+            self._out.append(LaneNorm(op.unit, op.x, op.out, op.norm, op.n_heads, self._late))
+
+    def _linears(self, i: int) -> int:
+        first = self._ops[i]
+        assert isinstance(first, Linear)
+        group = [first]
+        for op in self._ops[i + 1 : i + MAX_WEIGHTS]:
+            if not isinstance(op, Linear) or op.x != first.x:
+                break
+            group.append(op)
+        after = i + len(group)
+        follower = self._ops[after] if after < len(self._ops) else None
+        weights = tuple(Weight(op.weight, op.bias, op.out) for op in group)
+        if len(group) == 2 and isinstance(follower, GatedAct) and self._is_gate(group, follower, after):
+            weights = (replace(weights[0], out=follower.out), replace(weights[1], out=follower.out))
+            self._emit(first, weights, "gelu_tanh" if follower.act == "gelu_tanh" else "silu")
+            return after + 1
+        if len(group) == 1 and isinstance(follower, Add) and follower.y == first.out and follower.x != first.x:
+            if self._readers[first.out.name] == [after]:
+                self._emit(first, (replace(weights[0], out=follower.x),), "add")
+                return after + 1
+        self._emit(first, weights, "store")
+        return after
+
+    def _is_gate(self, group: list[Linear], act: GatedAct, at: int) -> bool:
+        outs = (group[0].out, group[1].out)
+        return (
+            (act.gate, act.up) == outs
+            and all(self._readers[out.name] == [at] for out in outs)
+            and act.act in ("silu", "gelu_tanh")
+        )
+
+    def _emit(self, op: Linear, weights: tuple[Weight, ...], epilogue: Literal["store", "add", "silu", "gelu_tanh"]) -> None:
+        source = self._sources.get(op.x.name, Source(op.x))
+        acts = None
+        if self._max_rows > FEW_ROWS or self._max_rows * source.width > PRIVATE_VALUES:
+            acts = Buffer(f"{op.x.name}.acts", source.width)
+            if not any(isinstance(done, LanePrepare) and done.acts == acts for done in self._out):
+                names = tuple(self._weights_reading(op.x.name))
+                self._out.append(LanePrepare(op.unit, source, acts, names, self._late))
+        self._out.append(LaneLinear(op.unit, source, acts, weights, epilogue, self._late))
+
+    def _weights_reading(self, name: str) -> list[str]:
+        return [op.weight for i in self._readers[name] if isinstance(op := self._ops[i], Linear)]
+
+    def _mixer(self, i: int) -> int:
+        """Head norms, rotations, cache write and attention: one op or two."""
+        stop, mixer = i, _Mixer({}, {})
+        store: KvStore | None = None
+        while stop < len(self._ops) and not isinstance(self._ops[stop], Attention):
+            op = self._ops[stop]
+            if isinstance(op, Norm) and op.x == op.out:
+                mixer.norms[op.x.name] = op
+            elif isinstance(op, Rope):
+                mixer.ropes[op.x.name] = op
+            elif isinstance(op, KvStore):
+                store = op
+            else:
+                break
+            stop += 1
+        attention = self._ops[stop] if stop < len(self._ops) else None
+        if not isinstance(attention, Attention) or store is None or not self._belongs(mixer, attention, store):
+            raise EngineBug(f"the ops from {i} on are no attention that this version can place")
+        self._attention(attention, store, mixer)
+        return stop + 1
+
+    @staticmethod
+    def _belongs(mixer: _Mixer, attention: Attention, store: KvStore) -> bool:
+        known = {attention.q.name, store.k.name}
+        ropes = {rope.rope for rope in mixer.ropes.values()}
+        return set(mixer.norms) <= known and set(mixer.ropes) <= known and len(ropes) <= 1 and store.layer == attention.layer
+
+    def _attention(self, op: Attention, store: KvStore, mixer: _Mixer) -> None:
+        heads = Heads(op.n_heads, op.n_kv_heads, op.head_dim, op.v_dim, op.scale)
+
+        def turn(name: str) -> Turn:
+            norm, rope = mixer.norms.get(name), mixer.ropes.get(name)
+            return Turn(None if norm is None else norm.norm, None if rope is None else rope.rope)
+
+        position = LanePosition(op.unit, op.layer, op.q, store.k, store.v, heads, turn(op.q.name), turn(store.k.name), True)
+        if not self._decode or not self._feeds_linears_only(op.out.name):
+            self._out += [position, LaneAttend(op.unit, op.layer, op.q, op.out, heads, False, None)]
+            return
+        partials = Buffer(f"{op.out.name}.partials", op.out.width)
+        self._out.append(LaneAttend(op.unit, op.layer, op.q, partials, heads, True, position))
+        self._sources[op.out.name] = Source(partials, merge=heads)
+
+
+def _reads(op: Op) -> tuple[Buffer, ...]:
+    match op:
+        case Embed():
+            return ()
+        case Norm() | Linear() | Rope() | OutRows():
+            return (op.x,)
+        case KvStore():
+            return (op.k, op.v)
+        case Attention():
+            return (op.q,)
+        case GatedAct():
+            return (op.gate, op.up)
+        case Add():
+            return (op.x, op.y)
+
+
+def _rename(ops: Sequence[Op]) -> tuple[list[Op], dict[str, Buffer]]:
+    """Gives each definition of a buffer a name of its own; an op that changes a buffer in place keeps its name."""
+    current: dict[str, Buffer] = {}
+    renamed: list[Op] = []
+    for i, op in enumerate(ops):
+        changes: dict[str, Any] = {}
+        for field in ("x", "y", "k", "v", "q", "gate", "up"):
+            buffer = getattr(op, field, None)
+            if isinstance(buffer, Buffer):
+                changes[field] = current[buffer.name]
+        out = getattr(op, "out", None)
+        if isinstance(out, Buffer):
+            in_place = isinstance(op, Norm) and op.x.name == out.name
+            changes["out"] = current[out.name] if in_place else Buffer(f"{out.name}.{i}", out.width)
+        renamed.append(replace(op, **changes))
+        if isinstance(out, Buffer):
+            current[out.name] = changes["out"]
+    return renamed, current

@@ -1,0 +1,204 @@
+"""The ops of a lane after fusing: what one descriptor does, with buffers and tensors by name and no addresses."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from engine.arch.spec import Norm, Rope
+from engine.arch.units import UnitId
+from engine.graph.ops import Buffer
+
+
+@dataclass(frozen=True, slots=True)
+class Heads:
+    """The shape of attention."""
+
+    n_heads: int
+    n_kv_heads: int
+    head_dim: int
+    v_dim: int
+    scale: float
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """The input stage of linears: rows of x; gathered, merged from attention partials, or normed on the way."""
+
+    x: Buffer
+    gather: bool = False
+    merge: Heads | None = None
+    norm: Norm | None = None
+
+    @property
+    def plain(self) -> bool:
+        """Whether the rows are used as they lie."""
+        return not self.gather and self.merge is None and self.norm is None
+
+    @property
+    def width(self) -> int:
+        """Values per row after the stage."""
+        return self.x.width if self.merge is None else self.merge.n_heads * self.merge.v_dim
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """Norm and rotation of the heads of queries or keys."""
+
+    norm: Norm | None
+    rope: Rope | None
+
+
+@dataclass(frozen=True, slots=True)
+class Weight:
+    """One matrix of a linear op and where its product goes."""
+
+    weight: str
+    bias: str | None
+    out: Buffer
+
+
+@dataclass(frozen=True, slots=True)
+class LaneEmbed:
+    """out[r] = row token_ids[r] of weight."""
+
+    unit: UnitId
+    weight: str
+    out: Buffer
+
+
+@dataclass(frozen=True, slots=True)
+class LaneNorm:
+    """out = norm of x over n_heads parts."""
+
+    unit: UnitId
+    x: Buffer
+    out: Buffer
+    norm: Norm
+    n_heads: int
+    out_rows: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LanePrepare:
+    """acts = the input stage of x for all workers, in every layout its linears read."""
+
+    unit: UnitId
+    source: Source
+    acts: Buffer
+    weights: tuple[str, ...]
+    out_rows: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LaneLinear:
+    """Products of one input. acts None: each worker runs the input stage for itself.
+
+    epilogue: `store`, `add` into the one output, or a gated activation of weights 0 (gate) and 1 (up) into output 0.
+    """
+
+    unit: UnitId
+    source: Source
+    acts: Buffer | None
+    weights: tuple[Weight, ...]
+    epilogue: Literal["store", "add", "silu", "gelu_tanh"]
+    out_rows: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LanePosition:
+    """Turns queries and keys in place and stores keys and values; each part optional."""
+
+    unit: UnitId
+    layer: int
+    q: Buffer | None
+    k: Buffer | None
+    v: Buffer | None
+    heads: Heads
+    turn_q: Turn
+    turn_k: Turn
+    store: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LaneAttend:
+    """Attention over the cache of `layer`. rows: decode, partials into out, doing itself what `position` says; else tiles."""
+
+    unit: UnitId
+    layer: int
+    q: Buffer
+    out: Buffer
+    heads: Heads
+    rows: bool
+    position: LanePosition | None
+
+
+@dataclass(frozen=True, slots=True)
+class LaneAdd:
+    """x += y."""
+
+    unit: UnitId
+    x: Buffer
+    y: Buffer
+    out_rows: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LaneGatedAct:
+    """out = act(gate) * up."""
+
+    unit: UnitId
+    gate: Buffer
+    up: Buffer
+    out: Buffer
+    act: str
+    out_rows: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LaneRows:
+    """out = the wanted rows of x."""
+
+    unit: UnitId
+    x: Buffer
+    out: Buffer
+
+
+LaneOp = LaneEmbed | LaneNorm | LanePrepare | LaneLinear | LanePosition | LaneAttend | LaneAdd | LaneGatedAct | LaneRows
+
+
+def reads(op: LaneOp) -> tuple[Buffer, ...]:
+    """Buffers whose contents the op needs, those it changes in place included."""
+    match op:
+        case LaneEmbed():
+            return ()
+        case LaneNorm() | LaneRows():
+            return (op.x,)
+        case LanePrepare():
+            return (op.source.x,)
+        case LaneLinear():
+            added = tuple(weight.out for weight in op.weights) if op.epilogue == "add" else ()
+            return (op.source.x if op.acts is None else op.acts, *added)
+        case LanePosition():
+            return tuple(buffer for buffer in (op.q, op.k, op.v) if buffer is not None)
+        case LaneAttend():
+            return (op.q, *(() if op.position is None else reads(op.position)))
+        case LaneAdd():
+            return (op.x, op.y)
+        case LaneGatedAct():
+            return (op.gate, op.up)
+
+
+def writes(op: LaneOp) -> tuple[Buffer, ...]:
+    """Buffers that the op fills or changes."""
+    match op:
+        case LaneEmbed() | LaneNorm() | LaneAttend() | LaneGatedAct() | LaneRows():
+            return (op.out,)
+        case LanePrepare():
+            return (op.acts,)
+        case LaneLinear():
+            return (op.weights[0].out,) if op.epilogue in ("silu", "gelu_tanh") else tuple(weight.out for weight in op.weights)
+        case LanePosition():
+            return tuple(buffer for buffer in (op.q, op.k) if buffer is not None)
+        case LaneAdd():
+            return (op.x,)

@@ -1,0 +1,274 @@
+"""A lane of a plan to an array of C op descriptors: names become addresses. See kernels_pyx/c/op.h for the fields."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import IntEnum, IntFlag
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from engine.arch.spec import Norm
+from engine.graph.ops import Buffer
+from engine.program.lane_ops import (
+    LaneAdd,
+    LaneAttend,
+    LaneEmbed,
+    LaneGatedAct,
+    LaneLinear,
+    LaneNorm,
+    LaneOp,
+    LanePosition,
+    LanePrepare,
+    LaneRows,
+    Source,
+    Turn,
+)
+from engine.program.plan import Lane
+from engine.runtime.kv_cache import LayerCache
+from engine.runtime.rope_table import RopeTables
+from engine.runtime.weights import Weights
+from kernels_pyx.executor import LOGITS, OP_DTYPE
+
+
+class Kind(IntEnum):
+    """ld_op_kind."""
+
+    EMBED = 0
+    NORM = 1
+    PREPARE = 2
+    LINEAR = 3
+    POSITION = 4
+    ATTEND_ROWS = 5
+    ATTEND_TILES = 6
+    ADD = 7
+    GATED_ACT = 8
+    ROWS = 9
+
+
+class Flag(IntFlag):
+    """LD_F_*."""
+
+    SYNC = 1
+    OUT_ROWS = 2
+    GATHER = 4
+    NORM = 8
+    MERGE = 16
+    PREPARED = 32
+    ADD = 64
+    GATED = 128
+    F32 = 256
+    ROPE_Q = 512
+    ROPE_K = 1024
+    STORE = 2048
+    NEOX = 4096
+    GELU = 8192
+
+
+@dataclass(slots=True)
+class Descriptors:
+    """The array, and the vectors it points to, which must live as long."""
+
+    ops: npt.NDArray[np.void]
+    keep: list[npt.NDArray[Any]] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Where the things lie that a lane's ops name."""
+
+    weights: Weights
+    ropes: RopeTables
+    layers: tuple[LayerCache, ...]
+    k_half: bool
+    v_half: bool
+
+
+def describe(lane: Lane, memory: Memory, *, f32: bool) -> Descriptors:
+    """The descriptors of a lane. f32: linears take f32 activations.
+
+    Raises:
+        UnsupportedModel, GgufError: a tensor that no kernel takes, see `Weights`.
+    """
+    made = Descriptors(np.zeros(len(lane.ops), OP_DTYPE))
+    for i, op in enumerate(lane.ops):
+        row = made.ops[i]
+        row["act_offset"] = -1
+        flags = _DESCRIBE[type(op)](_Row(row, lane, memory, f32, made.keep), op)
+        row["flags"] = flags | (Flag.SYNC if i + 1 < len(lane.ops) else 0)
+    return made
+
+
+@dataclass(slots=True)
+class _Row:
+    """One descriptor being filled."""
+
+    row: Any
+    lane: Lane
+    memory: Memory
+    f32: bool
+    keep: list[npt.NDArray[Any]]
+
+    def place(self, buffer: Buffer) -> tuple[int, int]:
+        """Offset and stride in floats."""
+        if buffer.name == self.lane.logits.name:
+            return LOGITS, 0
+        slot = self.lane.slots[buffer.name]
+        return slot.offset, slot.stride // 4
+
+    def put(self, name: str, buffer: Buffer) -> None:
+        """Fills <name>_offset and <name>_stride."""
+        self.row[f"{name}_offset"], self.row[f"{name}_stride"] = self.place(buffer)
+
+    def output(self, i: int, buffer: Buffer) -> None:
+        self.row["y_offset"][i], self.row["y_stride"][i] = self.place(buffer)
+
+    def vector(self, name: str) -> int:
+        """Address of a small f32 tensor."""
+        values = self.memory.weights.vector(name)
+        self.keep.append(values)
+        return values.ctypes.data
+
+    def norm(self, prefix: str, norm: Norm) -> None:
+        self.row[f"{prefix}norm_w"], self.row[f"{prefix}norm_eps"] = self.vector(norm.weight), norm.eps
+
+    def matrix(self, i: int, name: str, n_in: int) -> None:
+        tensor = self.memory.weights.matrix(name, n_in)
+        rows = tensor.n_elements // n_in
+        self.row["w_data"][i], self.row["w_format"][i] = self.memory.weights.address(tensor), tensor.type_id
+        self.row["w_rows"][i], self.row["w_stride"][i] = rows, tensor.nbytes // rows
+
+    def source(self, source: Source) -> Flag:
+        self.put("x", source.x)
+        self.row["width"] = source.width
+        flags = Flag(0)
+        if source.gather:
+            flags |= Flag.GATHER
+        if source.norm is not None:
+            self.norm("", source.norm)
+            flags |= Flag.NORM
+        if source.merge is not None:
+            self.row["n_heads"], self.row["v_dim"] = source.merge.n_heads, source.merge.v_dim
+            flags |= Flag.MERGE
+        return flags
+
+
+def _embed(to: _Row, op: LaneEmbed) -> Flag:
+    to.row["kind"], to.row["n_weights"], to.row["width"] = Kind.EMBED, 1, op.out.width
+    to.matrix(0, op.weight, op.out.width)
+    to.output(0, op.out)
+    return Flag(0)
+
+
+def _norm(to: _Row, op: LaneNorm) -> Flag:
+    to.row["kind"], to.row["width"], to.row["parts"] = Kind.NORM, op.x.width, op.n_heads
+    to.put("x", op.x)
+    to.output(0, op.out)
+    to.norm("", op.norm)
+    return _late(op.out_rows)
+
+
+def _prepare(to: _Row, op: LanePrepare) -> Flag:
+    to.row["kind"] = Kind.PREPARE
+    slot = to.lane.slots[op.acts.name]
+    to.row["act_offset"], to.row["act_stride"] = slot.act_offsets, slot.act_strides
+    return to.source(op.source) | _late(op.out_rows)
+
+
+def _linear(to: _Row, op: LaneLinear) -> Flag:
+    to.row["kind"], to.row["n_weights"] = Kind.LINEAR, len(op.weights)
+    flags = _late(op.out_rows) | (Flag.F32 if to.f32 else Flag(0))
+    if op.acts is None:
+        flags |= to.source(op.source)
+    else:
+        to.row["width"] = op.source.width
+        flags |= Flag.PREPARED
+        slot = to.lane.slots[op.acts.name]
+        if slot.kind == "acts":
+            to.row["act_offset"], to.row["act_stride"] = slot.act_offsets, slot.act_strides
+        else:  # f32 rows as they lie
+            to.row["act_offset"][0], to.row["act_stride"][0] = slot.offset, slot.stride
+    for i, weight in enumerate(op.weights):
+        to.matrix(i, weight.weight, op.source.width)
+        to.output(i, weight.out)
+        if weight.bias is not None:
+            to.row["w_bias"][i] = to.vector(weight.bias)
+    epilogues = {"store": Flag(0), "add": Flag.ADD, "silu": Flag.GATED, "gelu_tanh": Flag.GATED | Flag.GELU}
+    return flags | epilogues[op.epilogue]
+
+
+def _position(to: _Row, op: LanePosition) -> Flag:
+    to.row["kind"] = Kind.POSITION
+    return _turns(to, op)
+
+
+def _turns(to: _Row, op: LanePosition) -> Flag:
+    heads = op.heads
+    to.row["n_heads"], to.row["n_kv_heads"] = heads.n_heads, heads.n_kv_heads
+    to.row["head_dim"], to.row["v_dim"], to.row["scale"] = heads.head_dim, heads.v_dim, heads.scale
+    cache = to.memory.layers[op.layer]
+    to.row["k_cache"], to.row["v_cache"] = cache.keys, cache.values
+    to.row["k_type"], to.row["v_type"] = to.memory.k_half, to.memory.v_half
+    for name, buffer in (("q", op.q), ("k", op.k), ("v", op.v)):
+        if buffer is not None:
+            to.put(name, buffer)
+    flags = Flag.STORE if op.store else Flag(0)
+    for name, turn, flag in (("q", op.turn_q, Flag.ROPE_Q), ("k", op.turn_k, Flag.ROPE_K)):
+        if turn.norm is not None:
+            to.norm(f"{name}_", turn.norm)
+        if turn.rope is not None:
+            table = to.memory.ropes.of(turn.rope)
+            to.keep.append(table)
+            to.row["rope_table"], to.row["n_rot"] = table.ctypes.data, turn.rope.n_rot
+            flags |= flag | (Flag.NEOX if turn.rope.kind == "neox" else Flag(0))
+    return flags
+
+
+def _attend(to: _Row, op: LaneAttend) -> Flag:
+    bare = LanePosition(op.unit, op.layer, op.q, None, None, op.heads, _NO_TURN, _NO_TURN, False)
+    flags = _turns(to, op.position or bare)
+    to.row["kind"] = Kind.ATTEND_ROWS if op.rows else Kind.ATTEND_TILES
+    to.output(0, op.out)
+    return flags
+
+
+def _add(to: _Row, op: LaneAdd) -> Flag:
+    to.row["kind"], to.row["width"] = Kind.ADD, op.x.width
+    to.put("x", op.y)
+    to.output(0, op.x)
+    return _late(op.out_rows)
+
+
+def _gated_act(to: _Row, op: LaneGatedAct) -> Flag:
+    to.row["kind"], to.row["width"] = Kind.GATED_ACT, op.out.width
+    to.put("x", op.gate)
+    to.put("x2", op.up)
+    to.output(0, op.out)
+    return _late(op.out_rows) | (Flag.GELU if op.act == "gelu_tanh" else Flag(0))
+
+
+def _rows(to: _Row, op: LaneRows) -> Flag:
+    to.row["kind"], to.row["width"] = Kind.ROWS, op.x.width
+    to.put("x", op.x)
+    to.output(0, op.out)
+    return Flag.OUT_ROWS
+
+
+def _late(out_rows: bool) -> Flag:
+    return Flag.OUT_ROWS if out_rows else Flag(0)
+
+
+_NO_TURN = Turn(None, None)
+_DESCRIBE: dict[type[LaneOp], Callable[[_Row, Any], Flag]] = {
+    LaneEmbed: _embed,
+    LaneNorm: _norm,
+    LanePrepare: _prepare,
+    LaneLinear: _linear,
+    LanePosition: _position,
+    LaneAttend: _attend,
+    LaneAdd: _add,
+    LaneGatedAct: _gated_act,
+    LaneRows: _rows,
+}

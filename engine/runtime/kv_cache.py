@@ -1,0 +1,86 @@
+"""The paged cache of keys and values: one pool of blocks a layer, all in one arena.
+
+Within a block, per KV head: keys as [head_dim][BLOCK] (transposed: scores of a whole block come from contiguous loads), values as
+[BLOCK][v_dim rounded up to 16].
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import psutil
+
+from engine.arch.spec import ModelSpec
+from engine.errors import InvalidRequest, OutOfMemory
+from engine.placement.options import KvType
+from kernels_pyx.arena import Arena
+from kernels_pyx.executor import BLOCK as _BLOCK
+from kernels_pyx.executor import v_pad
+
+BLOCK = _BLOCK
+"""Tokens per block."""
+DEFAULT_CTX = 8192
+_SIZES: dict[KvType, int] = {"f32": 4, "f16": 2}
+_ALIGN = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class LayerCache:
+    """Addresses of a layer's keys and values."""
+
+    keys: int
+    values: int
+
+
+def context_of(spec: ModelSpec, n_ctx: int) -> int:
+    """Tokens of context to hold for an asked n_ctx, 0 = min(model's, 8192).
+
+    Raises:
+        InvalidRequest: negative, or more than the model was made for.
+    """
+    if n_ctx < 0 or n_ctx > spec.context_length:
+        raise InvalidRequest(f"a context of {n_ctx} tokens was asked for; this model takes 1 to {spec.context_length}")
+    return n_ctx or min(spec.context_length, DEFAULT_CTX)
+
+
+class KvCache:
+    """n_blocks blocks for every layer, zeroed, so that no stale value is ever read as a number that is not finite."""
+
+    def __init__(self, spec: ModelSpec, n_ctx: int, k_type: KvType, v_type: KvType) -> None:
+        """Room for n_ctx tokens.
+
+        Raises:
+            OutOfMemory: more than is free.
+        """
+        self.n_blocks = -(-n_ctx // BLOCK)
+        sizes = []
+        for block in spec.blocks:
+            part = block.mixer
+            per_token = part.n_kv_heads * part.head_dim * _SIZES[k_type], part.n_kv_heads * v_pad(part.v_dim) * _SIZES[v_type]
+            sizes.append(tuple(-(-n * BLOCK * self.n_blocks // _ALIGN) * _ALIGN for n in per_token))
+        self.nbytes = sum(sum(pair) for pair in sizes)
+        self._arena = allocate(self.nbytes, f"the cache for a context of {n_ctx} tokens", "choose a shorter context")
+        at, layers = self._arena.address, []
+        for key_bytes, value_bytes in sizes:
+            layers.append(LayerCache(at, at + key_bytes))
+            at += key_bytes + value_bytes
+        self.layers: tuple[LayerCache, ...] = tuple(layers)
+
+    def close(self) -> None:
+        """Gives the memory back. Idempotent."""
+        self._arena.close()
+
+
+def allocate(nbytes: int, what: str, advice: str) -> Arena:
+    """An arena, refused when it is larger than the memory that is free now.
+
+    Raises:
+        OutOfMemory: with the bytes asked for and free.
+    """
+    free = psutil.virtual_memory().available
+    if nbytes <= free:
+        try:
+            return Arena(nbytes, huge=nbytes >= 2 << 20)
+        except MemoryError:
+            pass
+    raise OutOfMemory(f"{what} needs {nbytes:,} bytes of memory and {free:,} are free; {advice}")

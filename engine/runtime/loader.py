@@ -1,0 +1,187 @@
+"""A model file to a model that steps: maps, allocates, compiles, proves itself on one token; undoes everything on failure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from engine.arch.spec import ModelSpec
+from engine.errors import EngineError
+from engine.gguf.info import GgufFile
+from engine.graph.ops import Embed, Graph, Linear
+from engine.graph.reference import ReferenceModel
+from engine.placement.options import LoadOptions
+from engine.placement.placement import default_placement
+from engine.runtime.executor import Executor
+from engine.runtime.kv_cache import BLOCK, KvCache, context_of
+from engine.runtime.residency import Holding, Residency
+from engine.runtime.step import StepBatch
+from engine.runtime.weights import Weights
+from kernels_pyx.executor import AbortFlag
+
+Progress = Callable[[str, int, int], None]
+
+
+class Stepper(Protocol):
+    """What runs steps: the executor, or the reference model."""
+
+    def step(self, batch: StepBatch) -> npt.NDArray[np.float32]:
+        """Logits [n_out, n_vocab]."""
+
+    def close(self) -> None:
+        """Gives everything back."""
+
+
+class LoadedModel:
+    """A model in memory. Used by one thread at a time; `close` it when done."""
+
+    def __init__(
+        self,
+        spec: ModelSpec,
+        n_ctx: int,
+        n_blocks: int,
+        weights: Weights,
+        cache: KvCache | None,
+        stepper: Stepper,
+        residency: Residency,
+    ) -> None:
+        self.spec = spec
+        self.n_ctx = n_ctx
+        self.n_blocks = n_blocks
+        self.residency = residency
+        self._weights = weights
+        self._cache = cache
+        self._stepper = stepper
+
+    def step(self, batch: StepBatch) -> npt.NDArray[np.float32]:
+        """Logits [n_out, n_vocab] f32 of the rows that the batch names.
+
+        Raises:
+            Cancelled: the abort flag was set. ModelChanged: the file lost bytes while it was read; the logits are void.
+            EngineError: values that are not finite. InvalidRequest: the batch does not fit.
+        """
+        try:
+            logits = self._stepper.step(batch)
+        except EngineError:
+            self._weights.check_lost()  # explains every other failure
+            raise
+        self._weights.check_lost()
+        return logits
+
+    @property
+    def executor(self) -> Executor | None:
+        """The compiled programs: plans and timings. None for the reference model."""
+        return self._stepper if isinstance(self._stepper, Executor) else None
+
+    @property
+    def last_step_s(self) -> float:
+        """Seconds that the last step spent in its program; 0 for the reference model."""
+        return 0.0 if self.executor is None else self.executor.last_step_s
+
+    def check_identity(self) -> None:
+        """Raises ModelChanged when the file is no longer the one that was loaded. Takes microseconds."""
+        self._weights.check_identity()
+
+    def close(self) -> None:
+        """Gives memory and threads back. Idempotent."""
+        self._stepper.close()
+        if self._cache is not None:
+            self._cache.close()
+        self._weights.close()
+
+
+def load(
+    file: GgufFile, spec: ModelSpec, graph: Graph, options: LoadOptions, progress: Progress, abort: AbortFlag
+) -> LoadedModel:
+    """The model, ready to step. progress(phase, done, total): `weights` in bytes really in memory, then `warmup` in steps.
+
+    `abort` stops the loading, and later every step.
+
+    Raises:
+        Cancelled: the flag was set. OutOfMemory, UnsupportedModel, GgufError, ModelChanged, InvalidRequest: one sentence each.
+        EngineError: the first token came out wrong. Nothing stays in memory.
+    """
+    n_ctx = context_of(spec, options.n_ctx)
+    undo: list[Callable[[], None]] = []
+    try:
+        weights = Weights(file)
+        undo.append(weights.close)
+        if options.reference:
+            reference = ReferenceModel(file, spec, graph, block=BLOCK, stop=lambda: abort.is_set)
+            undo.append(reference.close)
+            model = LoadedModel(spec, n_ctx, -(-n_ctx // BLOCK), weights, None, reference, Residency((), 0))
+        else:
+            model = _compiled(file, spec, graph, options, n_ctx, weights, undo, progress, abort)
+        progress("warmup", 0, 1)
+        _smoke_test(model)
+        progress("warmup", 1, 1)
+    except BaseException:
+        for step in reversed(undo):
+            step()
+        raise
+    return model
+
+
+def _compiled(
+    file: GgufFile,
+    spec: ModelSpec,
+    graph: Graph,
+    options: LoadOptions,
+    n_ctx: int,
+    weights: Weights,
+    undo: list[Callable[[], None]],
+    progress: Progress,
+    abort: AbortFlag,
+) -> LoadedModel:
+    placement = default_placement(spec, options)
+    cache = KvCache(spec, n_ctx, placement.k_type, placement.v_type)
+    undo.append(cache.close)
+    names = _matrices(graph)
+    for name, n_in in names.items():
+        weights.matrix(name, n_in)
+    types = {name: file.tensors[name].type_id for name in names}
+    executor = Executor(
+        spec,
+        graph,
+        placement,
+        weights,
+        cache,
+        types,
+        abort,
+        n_ctx=n_ctx,
+        prefill_chunk=min(options.prefill_chunk, n_ctx),
+        f32=options.f32_activations,
+    )
+    undo.append(executor.close)
+    mapped = weights.touch(names, lambda done, total: progress("weights", done, total), abort)
+    read = sum(file.tensors[name].nbytes for name in {op.weight for op in graph.ops if isinstance(op, Linear)})
+    home = placement.devices[0]
+    holdings = (
+        Holding(home, "weights", mapped, mapped=True),
+        Holding(home, "derived", executor.ropes.nbytes),
+        Holding(home, "kv", cache.nbytes),
+        Holding(home, "workspace", executor.workspace_bytes),
+    )
+    return LoadedModel(spec, n_ctx, cache.n_blocks, weights, cache, executor, Residency(holdings, read))
+
+
+def _matrices(graph: Graph) -> dict[str, int]:
+    """Every matrix of the graph with the length of its rows."""
+    found: dict[str, int] = {}
+    for op in graph.ops:
+        if isinstance(op, Embed):
+            found[op.weight] = op.out.width
+        elif isinstance(op, Linear):
+            found[op.weight] = op.x.width
+    return found
+
+
+def _smoke_test(model: LoadedModel) -> None:
+    """One token through every layer."""
+    one, none = np.zeros(1, np.int32), np.zeros(1, np.int32)
+    logits = model.step(StepBatch("decode", one, none, none, (np.zeros(1, np.int32),), none))
+    if not np.isfinite(logits).all():
+        raise EngineError("the model's first token came out as no number; the file is probably damaged, get it again")

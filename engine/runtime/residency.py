@@ -1,0 +1,32 @@
+"""What really lies where, by owner: the ledger of a loaded model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from engine.placement.placement import Numa
+
+Owner = Literal["weights", "derived", "kv", "workspace"]
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """nbytes of one owner on a device. mapped: pages of the file's own cache, given up by the system when it needs them."""
+
+    device: Numa
+    owner: Owner
+    nbytes: int
+    mapped: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Residency:
+    """holdings: everything the model holds; weight_bytes_per_token: bytes of weights that one decoded token reads."""
+
+    holdings: tuple[Holding, ...]
+    weight_bytes_per_token: int
+
+    def nbytes(self, owner: Owner | None = None) -> int:
+        """Bytes of one owner, or of all."""
+        return sum(holding.nbytes for holding in self.holdings if owner is None or holding.owner == owner)

@@ -1,0 +1,33 @@
+"""Cosines and sines of every position, made once per kind of rotation."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from engine.arch.spec import Rope
+from engine.graph.reference import rope_frequencies
+from engine.runtime.weights import Weights
+
+
+class RopeTables:
+    """Tables [n_positions, n_rot] f32: n_rot/2 cosines, then n_rot/2 sines, times the rotation's own factor."""
+
+    def __init__(self, weights: Weights, n_positions: int) -> None:
+        self._weights = weights
+        self._n_positions = n_positions
+        self._tables: dict[Rope, npt.NDArray[np.float32]] = {}
+
+    def of(self, rope: Rope) -> npt.NDArray[np.float32]:
+        """The table of `rope`; lives as long as this object."""
+        if rope not in self._tables:
+            factors = None if rope.factors is None else self._weights.vector(rope.factors)
+            angles = np.arange(self._n_positions, dtype=np.float64)[:, None] * rope_frequencies(rope, factors)
+            table = np.concatenate((np.cos(angles), np.sin(angles)), axis=1) * rope.attn_factor
+            self._tables[rope] = table.astype(np.float32)
+        return self._tables[rope]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all tables."""
+        return sum(table.nbytes for table in self._tables.values())

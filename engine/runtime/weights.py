@@ -1,0 +1,150 @@
+"""The weights of a model: its files mapped read-only, and where each tensor lies in them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+from engine.errors import Cancelled, GgufError, ModelChanged, UnsupportedModel
+from engine.gguf.info import GgufFile, ShardInfo, TensorInfo
+from engine.quants.formats import BY_ID
+from engine.quants.reference import dequantise
+from kernels_pyx.executor import AbortFlag
+from kernels_pyx.guard import MappedFile
+
+TOUCH_BYTES = 8 << 20
+"""Progress is told, and a cancel noticed, at least this often."""
+
+
+class Weights:
+    """Owns the mappings; addresses are valid until `close`."""
+
+    def __init__(self, file: GgufFile) -> None:
+        """Maps every shard.
+
+        Raises:
+            GgufError: a shard that cannot be opened. ModelChanged: the file is not the one whose header was read.
+        """
+        self._file = file
+        self._maps: list[MappedFile] = []
+        self._vectors: dict[str, npt.NDArray[np.float32]] = {}
+        try:
+            for shard in file.shards:
+                self._maps.append(MappedFile(shard.path))
+            self.check_identity()
+        except OSError as error:
+            self.close()
+            raise GgufError(
+                f"{error.filename or file.path}: {error.strerror or error}; check that the file can be read"
+            ) from error
+        except ModelChanged:
+            self.close()
+            raise
+
+    def matrix(self, name: str, n_in: int) -> TensorInfo:
+        """The tensor of a linear layer or embedding with rows of n_in values, known to have kernels.
+
+        Raises:
+            UnsupportedModel: a type without kernels. GgufError: absent, or of another shape.
+        """
+        tensor = self._tensor(name)
+        fmt = BY_ID.get(tensor.type_id)
+        if fmt is None:
+            supported = ", ".join(sorted(row.name for row in BY_ID.values()))
+            raise UnsupportedModel(f"tensor {name} is of type {tensor.type_name}, which has no kernels; supported: {supported}")
+        if len(tensor.shape) < 2 or tensor.shape[0] != n_in or n_in % fmt.block:
+            raise GgufError(f"tensor {name} has shape {tensor.shape}, but rows of {n_in} values are needed; get the file again")
+        return tensor
+
+    def address(self, tensor: TensorInfo) -> int:
+        """Where the data of a tensor begins."""
+        return self._maps[tensor.shard].address + tensor.offset
+
+    def vector(self, name: str) -> npt.NDArray[np.float32]:
+        """A small tensor in f32, [n]: a copy that lives as long as the weights.
+
+        Raises:
+            UnsupportedModel: a type that cannot be read. GgufError: absent.
+        """
+        if name not in self._vectors:
+            tensor = self._tensor(name)
+            if tensor.type_id not in BY_ID:
+                raise UnsupportedModel(f"tensor {name} is of type {tensor.type_name}, which this version cannot read")
+            self._vectors[name] = dequantise(tensor.type_name, self._bytes(tensor)).reshape(-1).copy()
+        return self._vectors[name]
+
+    def _tensor(self, name: str) -> TensorInfo:
+        tensor = self._file.tensors.get(name)
+        if tensor is None:
+            raise GgufError(f"tensor {name} is missing; the file is incomplete, get it again")
+        return tensor
+
+    def _bytes(self, tensor: TensorInfo) -> npt.NDArray[np.uint8]:
+        with self._file.shards[tensor.shard].path.open("rb") as stream:
+            stream.seek(tensor.offset)
+            data = stream.read(tensor.nbytes)
+        if len(data) != tensor.nbytes:
+            raise ModelChanged(f"{self._file.path.name} became shorter while it was read; load it again")
+        return np.frombuffer(data, np.uint8)
+
+    def touch(self, names: Iterable[str], progress: Callable[[int, int], None], abort: AbortFlag) -> int:
+        """Brings the named tensors into memory, in file order; returns their bytes. progress(done, total) in bytes.
+
+        Raises:
+            Cancelled: the flag was set. ModelChanged: part of the file is gone.
+        """
+        tensors = sorted((self._tensor(name) for name in set(names)), key=lambda one: (one.shard, one.offset))
+        total = sum(tensor.nbytes for tensor in tensors)
+        done = 0
+        progress(0, total)
+        for shard, start, size in _windows(tensors):
+            self._maps[shard].touch(start, size, abort)
+            if abort.is_set:
+                raise Cancelled("loading was stopped")
+            done += size
+            progress(done, total)
+        self.check_lost()
+        return total
+
+    def check_lost(self) -> None:
+        """Raises ModelChanged when the system could not deliver a part of a mapped file."""
+        if any(mapped.lost for mapped in self._maps):
+            raise ModelChanged(f"{self._file.path.name} became shorter or unreadable while it was in use; load it again")
+
+    def check_identity(self) -> None:
+        """Raises ModelChanged when a file is not the one that was opened, byte for byte as the system can tell."""
+        for shard, mapped in zip(self._file.shards, self._maps, strict=True):
+            if not _same(shard, mapped.stat()) or not _same_name(shard):
+                raise ModelChanged(f"{shard.path.name} changed on disk since it was loaded; load it again")
+
+    def close(self) -> None:
+        """Unmaps everything. Idempotent."""
+        for mapped in self._maps:
+            mapped.close()
+        self._maps.clear()
+        self._vectors.clear()
+
+
+def _windows(tensors: Iterable[TensorInfo]) -> Iterator[tuple[int, int, int]]:
+    for tensor in tensors:
+        for start in range(0, tensor.nbytes, TOUCH_BYTES):
+            yield tensor.shard, tensor.offset + start, min(TOUCH_BYTES, tensor.nbytes - start)
+
+
+def _same(shard: ShardInfo, now: os.stat_result) -> bool:
+    was = shard.identity
+    return (was.dev, was.ino, was.size, was.mtime_ns) == (now.st_dev, now.st_ino, now.st_size, now.st_mtime_ns)
+
+
+def _same_name(shard: ShardInfo) -> bool:
+    """Whether the path still names the open file. A deleted file goes on working: its bytes stay until it is closed."""
+    try:
+        now = shard.path.stat()
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    return (now.st_dev, now.st_ino) == (shard.identity.dev, shard.identity.ino)

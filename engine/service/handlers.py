@@ -1,0 +1,98 @@
+"""One function per command, run on the engine thread. Each ends its request with an event, or raises what ends it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, cast
+
+from engine.api.commands import Cancel, Command, CountTokens, Generate, LoadModel, UnloadModel, WatchSensors
+from engine.api.events import Finished, LoadProgress, ModelReady, ModelUnloaded, TokenCount
+from engine.errors import Cancelled, InvalidRequest
+from engine.hardware.sampler import Sampler
+from engine.service.loaded import Loaded, load, open_file
+from engine.service.state import SensorWatch, State
+
+MIN_PERIOD_S = 0.1
+
+
+def handle_load(state: State, command: LoadModel) -> None:
+    """Loads a model in the place of the loaded one, which stays if the new file is no model of ours."""
+
+    def progress(phase: str, done: int, total: int) -> None:
+        state.emit(LoadProgress(command.request_id, cast(Any, phase), done, total))
+        state.breathe()
+
+    state.emit(LoadProgress(command.request_id, "header", 0, 0))
+    opened = open_file(command.path)
+    size = opened.file.file_bytes
+    state.emit(LoadProgress(command.request_id, "header", size, size))
+    state.drop_model()
+    if not state.mailbox.start((command.request_id,)):
+        raise Cancelled("loading was cancelled")
+    state.loaded = load(opened, command.path, command.options, progress, state.abort, state.emit)
+    state.emit(ModelReady(command.request_id, state.loaded.info))
+    state.emit(Finished(command.request_id, "done"))
+
+
+def handle_unload(state: State, command: UnloadModel) -> None:
+    """Ends all answers and frees the model, if there is one."""
+    state.drop_model()
+    state.emit(ModelUnloaded(command.request_id))
+    state.emit(Finished(command.request_id, "done"))
+
+
+def handle_generate(state: State, command: Generate) -> None:
+    """Queues an answer; the session ends the request."""
+    asked = time.monotonic()
+    loaded = _loaded(state)
+    loaded.model.check_identity()
+    ids = loaded.prompts.of_request(command)
+    loaded.session.add(command.request_id, ids, command.sampling, asked, ends_at_eog=not command.ignore_eog)
+
+
+def handle_count(state: State, command: CountTokens) -> None:
+    """Counts the tokens of a conversation as it would be sent."""
+    loaded = _loaded(state)
+    ids = loaded.prompts.of_messages(command.messages, command.template_vars)
+    state.emit(TokenCount(command.request_id, len(ids), loaded.model.n_ctx))
+    state.emit(Finished(command.request_id, "done"))
+
+
+def handle_cancel(state: State, command: Cancel) -> None:
+    """Ends the answer that it names; one that ended already is no error."""
+    if state.loaded is not None:
+        state.loaded.session.cancel(command.target)
+    state.emit(Finished(command.request_id, "done"))
+
+
+def handle_watch(state: State, command: WatchSensors) -> None:
+    """Starts, changes or ends the readings of the machine."""
+    if command.period_s > 0:
+        sampler = state.watch.sampler if state.watch is not None else Sampler()
+        period = max(command.period_s, MIN_PERIOD_S)
+        state.watch = SensorWatch(command.request_id, period, time.monotonic() + MIN_PERIOD_S, sampler)
+    else:
+        state.watch = None
+    state.emit(Finished(command.request_id, "done"))
+
+
+def handle(state: State, command: Command) -> None:
+    """Carries out a command. Raises: EngineError, which ends the request in Failed."""
+    _HANDLERS[type(command)](state, command)
+
+
+def _loaded(state: State) -> Loaded:
+    if state.loaded is None:
+        raise InvalidRequest("no model is loaded; load one first")
+    return state.loaded
+
+
+_HANDLERS: dict[type[Command], Callable[[State, Any], None]] = {
+    LoadModel: handle_load,
+    UnloadModel: handle_unload,
+    Generate: handle_generate,
+    CountTokens: handle_count,
+    Cancel: handle_cancel,
+    WatchSensors: handle_watch,
+}

@@ -1,0 +1,123 @@
+"""A model that answers: its weights, tokenizer, prompts and running answers. Made by `load`, owned by the engine thread."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from engine.api.events import Event
+from engine.api.values import LoadOptions, ModelInfo
+from engine.arch.registry import build_spec
+from engine.arch.spec import ModelSpec
+from engine.gguf.info import GgufFile
+from engine.gguf.reader import read_gguf
+from engine.graph.build import build_graph
+from engine.runtime.loader import LoadedModel
+from engine.runtime.loader import load as load_weights
+from engine.session.generate import Session
+from engine.session.prompt import PromptBuilder
+from engine.tokenizer.build import Tokenizer
+from engine.tokenizer.chat_template import TemplateHelper, template_of
+from engine.tokenizer.vocab import Vocab
+from kernels_pyx.cpu_features import active_isa
+from kernels_pyx.executor import AbortFlag
+
+NO_TEMPLATE = "The file has no chat template; plain ChatML is used, which the model may not know."
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A file that was read and found to be a model of ours; nothing of its weights is in memory."""
+
+    file: GgufFile
+    spec: ModelSpec
+
+
+@dataclass(slots=True)
+class Loaded:
+    """Everything that belongs to one loaded model."""
+
+    model: LoadedModel
+    tokenizer: Tokenizer
+    prompts: PromptBuilder
+    session: Session
+    info: ModelInfo
+    templates: TemplateHelper
+    prefill_chunk: int
+
+    def renew_session(self, emit: Callable[[Event], None]) -> None:
+        """Forgets the running answers and what the cache holds, after a fault in the midst of a step."""
+        self.session = Session(self.model, self.tokenizer, self.prefill_chunk, emit)
+
+    def close(self) -> None:
+        """Ends the answers in Finished(cancelled), then frees the memory. Idempotent."""
+        for request_id in self.session.active():
+            self.session.cancel(request_id)
+        self.templates.close()
+        self.model.close()
+
+
+def open_file(path: str) -> Opened:
+    """Reads the header of the model at `path`.
+
+    Raises:
+        GgufError: damaged or missing file. UnsupportedModel: nothing that this version runs.
+    """
+    file = read_gguf(path)
+    return Opened(file, build_spec(file))
+
+
+def load(
+    opened: Opened,
+    path: str,
+    options: LoadOptions,
+    progress: Callable[[str, int, int], None],
+    abort: AbortFlag,
+    emit: Callable[[Event], None],
+) -> Loaded:
+    """The model, ready to answer. progress(phase, done_bytes, total_bytes); emit: takes the events of its answers.
+
+    Raises:
+        Cancelled: `abort` was set. EngineError: it cannot be loaded; nothing stays in memory.
+    """
+    file, spec = opened.file, opened.spec
+    tokenizer = Tokenizer(Vocab.from_gguf(file))
+    templates = TemplateHelper()
+    try:
+        model = load_weights(file, spec, build_graph(spec), options, progress, abort)
+    except BaseException:
+        templates.close()
+        raise
+    return Loaded(
+        model=model,
+        tokenizer=tokenizer,
+        prompts=PromptBuilder(tokenizer, templates, template_of(file)),
+        session=Session(model, tokenizer, options.prefill_chunk, emit),
+        info=replace(model_info(file, spec, path), n_ctx=model.n_ctx, isa=active_isa()),
+        templates=templates,
+        prefill_chunk=options.prefill_chunk,
+    )
+
+
+def model_info(file: GgufFile, spec: ModelSpec, path: str) -> ModelInfo:
+    """What there is to say about a model file before it is loaded."""
+    bytes_by_type: Counter[str] = Counter()
+    for tensor in file.tensors.values():
+        bytes_by_type[tensor.type_name] += tensor.nbytes
+    name = file.metadata.get("general.name")
+    has_template = template_of(file) is not None
+    return ModelInfo(
+        path=path,
+        name=name if isinstance(name, str) and name.strip() else file.shards[0].path.stem,
+        architecture=spec.architecture,
+        quant=bytes_by_type.most_common(1)[0][0],
+        n_params=sum(tensor.n_elements for tensor in file.tensors.values()),
+        n_layers=spec.n_layers,
+        n_vocab=spec.n_vocab,
+        file_bytes=file.file_bytes,
+        context_length=spec.context_length,
+        n_ctx=0,
+        has_template=has_template,
+        warnings=() if has_template else (NO_TEMPLATE,),
+    )

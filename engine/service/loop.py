@@ -1,0 +1,65 @@
+"""The engine thread's loop: commands first, then one step of the answers under way. The one place that turns bugs into Failed."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from engine.api.commands import Command
+from engine.api.events import Event, Failed
+from engine.errors import Cancelled, EngineError
+from engine.service.handlers import handle
+from engine.service.mailbox import Mailbox
+from engine.service.state import State
+from kernels_pyx.executor import AbortFlag
+
+log = logging.getLogger("engine")
+
+BUG = "the engine met a fault of its own; the log has the details"
+
+
+class Loop:
+    """Runs until the mailbox is closed."""
+
+    def __init__(self, mailbox: Mailbox, emit: Callable[[Event], None]) -> None:
+        self._mailbox = mailbox
+        self._emit = emit
+        self._state = State(emit=emit, mailbox=mailbox, abort=AbortFlag())
+        mailbox.stops(self._state.abort)
+
+    def run(self) -> None:
+        """Takes and steps; returns when the mailbox is closed, with everything ended and freed."""
+        state = self._state
+        while not self._mailbox.closed:
+            command = self._mailbox.take(0 if state.answering else state.seconds_to_reading())
+            if command is not None:
+                self._carry_out(command)
+                continue
+            self._step()
+            state.read_sensors()
+        state.drop_model()
+
+    def _carry_out(self, command: Command) -> None:
+        try:
+            handle(self._state, command)
+        except Cancelled as error:
+            self._emit(Failed(command.request_id, type(error).__name__, str(error)))
+        except EngineError as error:
+            log.info("%s failed: %s", type(command).__name__, error)
+            self._emit(Failed(command.request_id, type(error).__name__, str(error)))
+        except Exception as error:
+            log.exception("bug in %s", type(command).__name__)
+            self._emit(Failed(command.request_id, type(error).__name__, BUG, is_bug=True))
+
+    def _step(self) -> None:
+        loaded = self._state.loaded
+        if loaded is None or loaded.session.idle or not self._mailbox.start(loaded.session.active()):
+            return
+        try:
+            loaded.session.step()
+        except Exception as error:
+            log.exception("bug in a step")
+            failed = loaded.session.active()
+            loaded.renew_session(self._emit)
+            for request_id in failed:
+                self._emit(Failed(request_id, type(error).__name__, BUG, is_bug=True))

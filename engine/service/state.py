@@ -1,0 +1,66 @@
+"""What the engine thread holds between commands: the loaded model, the sensor watch, and the ways in and out."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from engine.api.commands import Cancel
+from engine.api.events import Event, Finished, Sensors
+from engine.api.values import RequestId
+from engine.hardware.sampler import Sampler
+from engine.service.loaded import Loaded
+from engine.service.mailbox import Mailbox
+from kernels_pyx.executor import AbortFlag
+
+
+@dataclass(slots=True)
+class SensorWatch:
+    """One running watch: who asked, how often, and when the next reading is due (monotonic seconds)."""
+
+    request_id: RequestId
+    period_s: float
+    due: float
+    sampler: Sampler
+
+
+@dataclass(slots=True)
+class State:
+    """emit sends an event; abort stops the step or the load under way."""
+
+    emit: Callable[[Event], None]
+    mailbox: Mailbox
+    abort: AbortFlag
+    loaded: Loaded | None = None
+    watch: SensorWatch | None = None
+
+    @property
+    def answering(self) -> bool:
+        """Whether there are answers to make."""
+        return self.loaded is not None and not self.loaded.session.idle
+
+    def breathe(self) -> None:
+        """Called now and then in a long command: queued requests that were cancelled end, and readings that are due are sent."""
+        for command in self.mailbox.take_cancelled():
+            reason = "done" if isinstance(command, Cancel) else "cancelled"
+            self.emit(Finished(command.request_id, reason))
+        self.read_sensors()
+
+    def read_sensors(self) -> None:
+        """Sends a reading when one is due."""
+        watch = self.watch
+        if watch is None or time.monotonic() < watch.due:
+            return
+        self.emit(Sensors(watch.request_id, watch.sampler.sample()))
+        watch.due = max(watch.due + watch.period_s, time.monotonic())
+
+    def seconds_to_reading(self) -> float | None:
+        """How long until a reading is due; None while nobody watches."""
+        return None if self.watch is None else max(0.0, self.watch.due - time.monotonic())
+
+    def drop_model(self) -> None:
+        """Ends every answer and frees the model."""
+        if self.loaded is not None:
+            loaded, self.loaded = self.loaded, None
+            loaded.close()

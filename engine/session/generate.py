@@ -1,0 +1,199 @@
+"""The step loop's body: schedule, execute, sample, emit. One `Session` a loaded model; called on the engine thread only."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from engine.api.events import Event, Failed, Finished, PrefillProgress, Queued, TokenDelta
+from engine.api.values import FinishReason, RequestId, SamplingParams
+from engine.errors import Cancelled, EngineError, InvalidRequest
+from engine.graph.reference import BLOCK
+from engine.runtime.step import StepBatch
+from engine.sampling.chain import Sampler
+from engine.session.block_manager import BlockManager
+from engine.session.scheduler import Scheduler, Work
+from engine.session.sequence import Clock, Sequence
+from engine.session.stops import StopMatcher
+from engine.tokenizer.build import Tokenizer
+from engine.tokenizer.stream_decoder import StreamDecoder
+
+
+class StepModel(Protocol):
+    """The part of a loaded model that answers need."""
+
+    @property
+    def n_ctx(self) -> int:
+        """Tokens that a sequence may hold."""
+
+    @property
+    def n_blocks(self) -> int:
+        """KV blocks in the pool."""
+
+    def step(self, batch: StepBatch) -> npt.NDArray[np.float32]:
+        """Logits [n_out, n_vocab]."""
+
+
+class Session:
+    """All answers that are being made with one model."""
+
+    def __init__(self, model: StepModel, tokenizer: Tokenizer, prefill_chunk: int, emit: Callable[[Event], None]) -> None:
+        """emit: takes every event; called within `add`, `cancel` and `step`."""
+        self._model = model
+        self._tokenizer = tokenizer
+        self._eog = tokenizer.vocab.eog_ids
+        self._emit = emit
+        self._blocks = BlockManager(model.n_blocks, BLOCK)
+        self._n_ctx = min(model.n_ctx, model.n_blocks * BLOCK)
+        self._scheduler = Scheduler(self._blocks, prefill_chunk)
+
+    @property
+    def idle(self) -> bool:
+        """Whether there is nothing to do."""
+        return not self._scheduler.sequences()
+
+    def active(self) -> frozenset[RequestId]:
+        """Requests that have not ended."""
+        return frozenset(one.request_id for one in self._scheduler.sequences())
+
+    def add(
+        self, request_id: RequestId, ids: list[int], sampling: SamplingParams, asked: float, ends_at_eog: bool = True
+    ) -> None:
+        """Queues an answer to the prompt `ids`. asked: monotonic time of the request, in seconds.
+
+        Raises:
+            InvalidRequest: no ids, an id outside the vocabulary, or more ids than the context holds.
+        """
+        n_ctx, n_vocab = self._n_ctx, self._tokenizer.n_vocab
+        if not ids:
+            raise InvalidRequest("the prompt is empty; give at least one token")
+        bad = next((one for one in ids if not 0 <= one < n_vocab), None)
+        if bad is not None:
+            raise InvalidRequest(f"token id {bad} is out of range; this model has the ids 0 to {n_vocab - 1}")
+        if len(ids) > n_ctx:
+            raise InvalidRequest(
+                f"the prompt takes {len(ids)} tokens, the context holds {n_ctx}; shorten it or load with more context"
+            )
+        asked_for = n_ctx if sampling.max_tokens < 0 else sampling.max_tokens
+        sequence = Sequence(
+            request_id=request_id,
+            tokens=list(ids),
+            sampling=sampling,
+            sampler=Sampler(sampling),
+            decoder=StreamDecoder(self._tokenizer),
+            stops=StopMatcher(sampling.stop),
+            clock=Clock(asked),
+            n_prompt=len(ids),
+            limit=min(n_ctx, len(ids) + asked_for),
+            ends_at_eog=ends_at_eog,
+        )
+        self._emit(Queued(request_id, self._scheduler.n_ahead))
+        self._scheduler.add(sequence)
+        if asked_for == 0:
+            self._finish(sequence, "length")
+
+    def cancel(self, request_id: RequestId) -> bool:
+        """Ends a request in Finished(cancelled), with the text held back so far. False when there is no such request."""
+        sequence = self._scheduler.find(request_id)
+        if sequence is None:
+            return False
+        self._finish(sequence, "cancelled")
+        return True
+
+    def step(self) -> None:
+        """Carries out one step and reports what came of it. An error of the engine ends the sequences of the step."""
+        for sequence in self._scheduler.admit():
+            self._emit(PrefillProgress(sequence.request_id, sequence.n_reused, sequence.n_prompt))
+        work = self._scheduler.next()
+        if work is None:
+            return
+        started = time.monotonic()
+        try:
+            logits = self._model.step(_batch(work))
+        except Cancelled:
+            # One of the sequences is being cancelled: its Cancel is in the queue. The others repeat this step.
+            return
+        except EngineError as error:
+            self.fail(work.sequences, error)
+            return
+        now = time.monotonic()
+        if work.phase == "decode":
+            self._decoded(work.sequences, logits, now)
+        else:
+            self._prefilled(work, logits, now, now - started)
+
+    def fail(self, sequences: tuple[Sequence, ...], error: EngineError) -> None:
+        """Ends sequences in Failed."""
+        for sequence in sequences:
+            self._scheduler.remove(sequence)
+            self._emit(Failed(sequence.request_id, type(error).__name__, str(error), usage=sequence.usage()))
+
+    def _prefilled(self, work: Work, logits: npt.NDArray[np.float32], now: float, seconds: float) -> None:
+        sequence = work.sequences[0]
+        at = sequence.table.n_tokens
+        self._blocks.commit(sequence.table, sequence.tokens[at : at + work.n_tokens])
+        sequence.clock.prefill_s += seconds
+        self._emit(PrefillProgress(sequence.request_id, sequence.table.n_tokens, sequence.n_prompt))
+        if sequence.n_pending == 0:
+            sequence.phase = "decode"
+            self._take(sequence, logits[0], now)
+
+    def _decoded(self, sequences: tuple[Sequence, ...], logits: npt.NDArray[np.float32], now: float) -> None:
+        for row, sequence in enumerate(sequences):
+            self._blocks.commit(sequence.table, sequence.tokens[-1:])
+            self._take(sequence, logits[row], now)
+
+    def _take(self, sequence: Sequence, logits: npt.NDArray[np.float32], now: float) -> None:
+        """Draws the next token, reports its text, and ends the answer where it ends."""
+        # Heads may be padded beyond the vocabulary; those rows have no text.
+        token = sequence.sampler.sample(logits[: self._tokenizer.n_vocab], sequence.tokens)
+        sequence.tokens.append(token)
+        sequence.clock.tick(now)
+        sequence.n_unshown += 1
+        if sequence.ends_at_eog and token in self._eog:
+            self._finish(sequence, "stop")
+            return
+        self._show(sequence, sequence.stops.push(sequence.decoder.push(token)))
+        if sequence.stops.stopped:
+            self._finish(sequence, "stop")
+        elif sequence.n_generated == sequence.sampling.max_tokens or len(sequence.tokens) > self._n_ctx:
+            self._finish(sequence, "length")
+
+    def _show(self, sequence: Sequence, text: str) -> None:
+        if not text:
+            return
+        n, sequence.n_unshown = sequence.n_unshown, 0
+        self._emit(TokenDelta(sequence.request_id, text, n, sequence.n_generated, sequence.clock.rate))
+
+    def _finish(self, sequence: Sequence, reason: FinishReason) -> None:
+        self._show(sequence, sequence.stops.push(sequence.decoder.flush()) + sequence.stops.flush())
+        self._scheduler.remove(sequence)
+        self._emit(Finished(sequence.request_id, reason, sequence.usage()))
+
+
+def _batch(work: Work) -> StepBatch:
+    if work.phase == "prefill":
+        sequence = work.sequences[0]
+        first, n = sequence.table.n_tokens, work.n_tokens
+        last = first + n == len(sequence.tokens)
+        return StepBatch(
+            phase="prefill",
+            token_ids=np.array(sequence.tokens[first : first + n], np.int32),
+            positions=np.arange(first, first + n, dtype=np.int32),
+            seq_of_row=np.zeros(n, np.int32),
+            block_tables=(np.array(sequence.table.blocks, np.int32),),
+            out_rows=np.array([n - 1] if last else [], np.int32),
+        )
+    rows = np.arange(len(work.sequences), dtype=np.int32)
+    return StepBatch(
+        phase="decode",
+        token_ids=np.array([one.tokens[-1] for one in work.sequences], np.int32),
+        positions=np.array([one.table.n_tokens for one in work.sequences], np.int32),
+        seq_of_row=rows,
+        block_tables=tuple(np.array(one.table.blocks, np.int32) for one in work.sequences),
+        out_rows=rows,
+    )

@@ -1,0 +1,87 @@
+"""What a request says, as token ids: the conversation rendered by the model's template, a raw prompt, or ids as they are."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from engine.api.commands import Generate
+from engine.api.values import ChatMessage
+from engine.errors import InvalidRequest, TemplateError
+from engine.tokenizer.build import Tokenizer
+from engine.tokenizer.chat_template import CHATML, RenderRequest, TemplateHelper, special_variables
+
+Parts = tuple[tuple[str, bool], ...]
+
+
+class PromptBuilder:
+    """Makes prompts for one model. Control tokens are parsed only in the template's own text and in earlier answers."""
+
+    def __init__(self, tokenizer: Tokenizer, templates: TemplateHelper, template: str | None) -> None:
+        """template: the model's own; None: plain ChatML."""
+        self._tokenizer = tokenizer
+        self._templates = templates
+        self._template = CHATML if template is None else template
+        self._special = special_variables(tokenizer.vocab)
+
+    def of_request(self, request: Generate) -> list[int]:
+        """The prompt of an answer.
+
+        Raises:
+            InvalidRequest: not exactly one of messages, prompt and ids, or nothing to continue.
+            TemplateError: the template refused the messages or is broken.
+        """
+        given = [one for one in (request.messages, request.prompt, request.ids) if one is not None]
+        if len(given) != 1:
+            raise InvalidRequest(f"{len(given)} of messages, prompt and ids are given; give exactly one")
+        if request.ids is not None:
+            return list(request.ids)
+        if request.prompt is not None:
+            return self._with_bos(self._tokenizer.encode_parts(((request.prompt, True),)))
+        assert request.messages is not None
+        return self.of_messages(request.messages, request.template_vars, continue_last=request.continue_last)
+
+    def of_messages(
+        self, messages: Sequence[ChatMessage], variables: Mapping[str, Any], *, continue_last: bool = False
+    ) -> list[int]:
+        """The prompt of a conversation: ending where the answer begins, or within the last answer. Raises like `of_request`."""
+        if not messages:
+            raise InvalidRequest("the conversation is empty; give at least one message")
+        rendered = [{"role": one.role, "content": one.content} for one in messages]
+        if not continue_last:
+            return self._with_bos(self._tokenizer.encode_parts(self._render(rendered, variables, opened=True)))
+        if messages[-1].role != "assistant":
+            raise InvalidRequest("there is no answer to continue; the last message must be the assistant's")
+        # What the template writes behind an answer is cut off at a mark that no text holds by chance.
+        mark = f"mark{secrets.token_hex(16)}"
+        rendered[-1]["content"] += mark
+        return self._with_bos(self._tokenizer.encode_parts(cut(self._render(rendered, variables, opened=False), mark)))
+
+    def _render(self, messages: list[dict[str, Any]], variables: Mapping[str, Any], *, opened: bool) -> Parts:
+        request = RenderRequest(
+            messages=messages, tools=None, add_generation_prompt=opened, variables={**self._special, **variables}
+        )
+        return self._templates.render(self._template, request).parts
+
+    def _with_bos(self, ids: list[int]) -> list[int]:
+        """The ids behind one BOS, where the model wants one; many templates write it themselves."""
+        vocab = self._tokenizer.vocab
+        if not vocab.add_bos or vocab.bos_id is None or ids[:1] == [vocab.bos_id]:
+            return ids
+        return [vocab.bos_id, *ids]
+
+
+def cut(parts: Parts, mark: str) -> Parts:
+    """The parts up to the mark.
+
+    Raises:
+        TemplateError: the mark is not there.
+    """
+    kept: list[tuple[str, bool]] = []
+    for text, own in parts:
+        before, found, _ = text.partition(mark)
+        kept.append((before, own))
+        if found:
+            return tuple(kept)
+    raise TemplateError("this model's chat template changes earlier answers, so that one cannot be continued; ask again instead")

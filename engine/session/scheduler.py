@@ -1,0 +1,96 @@
+"""Which sequences the next step serves: first in, first out; all that decode together, then one chunk of one prompt."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import Literal
+
+from engine.api.values import RequestId
+from engine.session.block_manager import BlockManager
+from engine.session.sequence import Sequence
+
+MAX_DECODE = 8
+"""Sequences that decode in one step."""
+
+SHARED_CHUNK = 128
+"""Prompt tokens in a step while others decode: a longer chunk would stall their text for a noticeable time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """One step: a decode batch, or the next `n_tokens` prompt tokens of one sequence."""
+
+    phase: Literal["prefill", "decode"]
+    sequences: tuple[Sequence, ...]
+    n_tokens: int = 1
+
+
+class Scheduler:
+    """A sequence is admitted once all blocks it may ever need are free, so that none is ever evicted while it runs."""
+
+    def __init__(self, blocks: BlockManager, prefill_chunk: int) -> None:
+        """prefill_chunk: most prompt tokens in one step."""
+        self._blocks = blocks
+        self._chunk = prefill_chunk
+        self._waiting: deque[Sequence] = deque()
+        self._running: list[Sequence] = []
+        self._decoded_last = False
+
+    @property
+    def n_ahead(self) -> int:
+        """Requests that a new one would wait behind."""
+        return len(self._waiting) + len(self._running)
+
+    def add(self, sequence: Sequence) -> None:
+        """Puts a sequence at the end of the queue."""
+        self._waiting.append(sequence)
+
+    def remove(self, sequence: Sequence) -> None:
+        """Takes a sequence out, whatever it was doing, and gives its blocks back."""
+        if sequence in self._running:
+            self._running.remove(sequence)
+        elif sequence in self._waiting:
+            self._waiting.remove(sequence)
+        sequence.phase = "ended"
+        self._blocks.release(sequence.table)
+
+    def find(self, request_id: RequestId) -> Sequence | None:
+        """The sequence of a request, if it has not ended."""
+        return next((one for one in self.sequences() if one.request_id == request_id), None)
+
+    def sequences(self) -> tuple[Sequence, ...]:
+        """All that have not ended, oldest first."""
+        return (*self._running, *self._waiting)
+
+    def admit(self) -> tuple[Sequence, ...]:
+        """The sequences that start now: they have a table with the reused prefix and are in prefill."""
+        admitted = []
+        while self._waiting and len(self._running) < MAX_DECODE and self._fits(self._waiting[0]):
+            sequence = self._waiting.popleft()
+            sequence.table = self._blocks.open(sequence.tokens)
+            sequence.n_reused = sequence.table.n_tokens
+            sequence.phase = "prefill"
+            self._running.append(sequence)
+            admitted.append(sequence)
+        return tuple(admitted)
+
+    def next(self) -> Work | None:
+        """The next step, its KV blocks reserved; None when nothing runs. Decode batches and prompt chunks take turns."""
+        decoding = tuple(one for one in self._running if one.phase == "decode")
+        prefilling = next((one for one in self._running if one.phase == "prefill"), None)
+        if decoding and not (prefilling and self._decoded_last):
+            work = Work("decode", decoding)
+        elif prefilling:
+            chunk = min(self._chunk, SHARED_CHUNK) if decoding else self._chunk
+            work = Work("prefill", (prefilling,), min(chunk, prefilling.n_pending))
+        else:
+            return None
+        self._decoded_last = work.phase == "decode"
+        for one in work.sequences:
+            self._blocks.reserve(one.table, one.table.n_tokens + work.n_tokens)
+        return work
+
+    def _fits(self, sequence: Sequence) -> bool:
+        promised = sum(self._blocks.n_needed(one.limit) - len(one.table.blocks) for one in self._running)
+        return self._blocks.n_needed(sequence.limit) <= self._blocks.n_free - promised

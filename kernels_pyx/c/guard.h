@@ -1,0 +1,17 @@
+// Read-only file mappings that survive a file truncated, or a disk gone, under them.
+//
+// The SIGBUS handler knows only ranges mapped here: it puts zero pages over what is lost, counts, and lets the kernels finish; the
+// caller sees the count and throws the step's results away. Any other SIGBUS goes to the handler that was there before.
+#pragma once
+#include <stddef.h>
+#include <stdint.h>
+
+#define LD_GUARD_MAX 256
+
+// Maps size > 0 bytes of fd; the slot (>= 0) goes to *slot. NULL with errno set on failure.
+uint8_t *ld_guard_map(int fd, size_t size, int *slot);
+void ld_guard_unmap(int slot);
+int64_t ld_guard_lost(int slot); // faults met so far
+
+// Brings [at, at + n) of a guarded mapping into memory. Stops early when *abort is not 0.
+void ld_guard_touch(const uint8_t *at, size_t n, const int32_t *abort);

@@ -1,0 +1,138 @@
+// The ABI between Python and C: an op descriptor and the state of one step.
+//
+// Python fills an array of ld_op (a numpy structured array whose dtype is generated from LD_OP_FIELDS, so the two cannot drift
+// apart); program.c checks it once, resolves kernels, and every worker walks the same array. Offsets are bytes into the
+// program's arena, 64-byte aligned, -1 = absent. Strides of f32 buffers are in floats and a multiple of 16. Pointers are u64.
+#pragma once
+#include <stdint.h>
+
+#define LD_MAX_WEIGHTS 3
+#define LD_BLOCK 32           // tokens per KV block
+#define LD_LOGITS (-2)        // as y_offset: the output is step_state.logits
+#define LD_MAX_CHUNKS 16      // key chunks of one row in decode attention
+
+typedef enum {
+    LD_OP_EMBED = 0,      // y[r] = row token_ids[r] of weight 0, as f32
+    LD_OP_NORM = 1,       // y[r] = RMS norm of x[r], over `parts` equal parts with one weight
+    LD_OP_PREPARE = 2,    // the input stage alone: acts of x, shared by later linears; rows split over workers
+    LD_OP_LINEAR = 3,     // y_i = W_i x (+ bias_i), with an epilogue
+    LD_OP_POSITION = 4,   // norm and rotate q and k, store k and v in the cache; each part by flag
+    LD_OP_ATTEND_ROWS = 5,  // decode: one row a sequence, split over KV heads x key chunks -> partials; may do POSITION's work itself
+    LD_OP_ATTEND_TILES = 6, // prefill: tiles of rows x KV heads -> y, final
+    LD_OP_ADD = 7,        // y[r] += x[r]
+    LD_OP_GATED_ACT = 8,  // y[r] = act(x[r]) * x2[r]
+    LD_OP_ROWS = 9,       // y[r] = x[out_rows[r]]
+    LD_N_OPS = 10
+} ld_op_kind;
+
+enum {
+    LD_F_SYNC = 1,        // workers pass only when every task since the last SYNC is done
+    LD_F_OUT_ROWS = 2,    // the op has n_out rows, else n_rows
+    LD_F_GATHER = 4,      // input stage: row r is x[out_rows[r]]
+    LD_F_NORM = 8,        // input stage: RMS norm with norm_w, norm_eps
+    LD_F_MERGE = 16,      // input stage: x holds attention partials, merged by log-sum-exp
+    LD_F_PREPARED = 32,   // LINEAR: acts already lie in the arena at act_offset; else each worker makes its own
+    LD_F_ADD = 64,        // LINEAR epilogue: y += W x
+    LD_F_GATED = 128,     // LINEAR epilogue: y = act(W_0 x) * (W_1 x)
+    LD_F_F32 = 256,       // LINEAR, PREPARE: f32 activations
+    LD_F_ROPE_Q = 512,    // POSITION, ATTEND_ROWS
+    LD_F_ROPE_K = 1024,
+    LD_F_STORE = 2048,
+    LD_F_NEOX = 4096,     // rotate pairs (j, j + n_rot/2), else (2j, 2j+1)
+    LD_F_GELU = 8192,     // gated act: gelu-tanh, else silu
+};
+
+typedef enum { LD_KV_F32 = 0, LD_KV_F16 = 1 } ld_kv_type;
+
+// F(C type, numpy code, name), A(..., count) for arrays. Unused fields are 0 (offsets and pointers too where the kind does not read them).
+#define LD_OP_FIELDS(F, A)                                                                                                                              \
+    F(int32_t, "i4", kind)            /* ld_op_kind */                                                                        \
+    F(int32_t, "i4", flags)           /* LD_F_* */                                                                            \
+    F(int32_t, "i4", n_weights)       /* EMBED 1, LINEAR 1..3 */                                                              \
+    F(int32_t, "i4", parts)           /* NORM: equal parts of a row, each normed alone */                                     \
+    F(int64_t, "i8", x_offset)        /* input buffer; MERGE: partials */                                                     \
+    F(int64_t, "i8", x_stride)        /* floats from row to row */                                                            \
+    F(int64_t, "i8", x2_offset)       /* GATED_ACT: up */                                                                     \
+    F(int64_t, "i8", x2_stride)                                                                                               \
+    F(int64_t, "i8", width)           /* values per input row (k of the linears; width of pointwise ops) */                   \
+    F(uint64_t, "u8", norm_w)         /* const float*, `width / parts` values, 0 = ones */                                    \
+    F(double, "f8", norm_eps)                                                                                                 \
+    A(int64_t, "i8", act_offset, 3)      /* per ld_act: shared activations in the arena; PREPARE writes those >= 0 */         \
+    A(int64_t, "i8", act_stride, 3)      /* bytes from row to row */                                                          \
+    A(uint64_t, "u8", w_data, 3)         /* const uint8_t*: weight matrices, all of `width` columns */                        \
+    A(int64_t, "i8", w_stride, 3)        /* bytes from row to row */                                                          \
+    A(int64_t, "i8", w_rows, 3)          /* rows; EMBED: n_vocab */                                                           \
+    A(int32_t, "i4", w_format, 4)        /* ggml type id (the fourth entry is padding) */                                     \
+    A(uint64_t, "u8", w_bias, 3)         /* const float*, w_rows values, 0 = none */                                          \
+    A(int64_t, "i8", y_offset, 3)        /* output per weight, or the one output; LD_LOGITS */                                \
+    A(int64_t, "i8", y_stride, 3)        /* floats */                                                                         \
+    F(int64_t, "i8", q_offset)        /* POSITION, ATTEND: q, k, v buffers */                                                 \
+    F(int64_t, "i8", q_stride)                                                                                                \
+    F(int64_t, "i8", k_offset)                                                                                                \
+    F(int64_t, "i8", k_stride)                                                                                                \
+    F(int64_t, "i8", v_offset)                                                                                                \
+    F(int64_t, "i8", v_stride)                                                                                                \
+    F(int32_t, "i4", n_heads)                                                                                                 \
+    F(int32_t, "i4", n_kv_heads)                                                                                              \
+    F(int32_t, "i4", head_dim)                                                                                                \
+    F(int32_t, "i4", v_dim)                                                                                                   \
+    F(int32_t, "i4", n_rot)                                                                                                   \
+    F(int32_t, "i4", k_type)          /* ld_kv_type */                                                                        \
+    F(int32_t, "i4", v_type)                                                                                                  \
+    F(int32_t, "i4", reserved)        /* 0 */                                                                                 \
+    F(double, "f8", scale)            /* of the scores */                                                                     \
+    F(uint64_t, "u8", rope_table)     /* const float*: per position n_rot/2 cosines, then n_rot/2 sines */                    \
+    F(uint64_t, "u8", q_norm_w)       /* const float*, head_dim values, 0 = no norm */                                        \
+    F(uint64_t, "u8", k_norm_w)                                                                                               \
+    F(double, "f8", q_norm_eps)                                                                                               \
+    F(double, "f8", k_norm_eps)                                                                                               \
+    F(uint64_t, "u8", k_cache)        /* keys of the layer: block, KV head, [head_dim][LD_BLOCK] (transposed) */              \
+    F(uint64_t, "u8", v_cache)        /* values of the layer: block, KV head, [LD_BLOCK][ld_v_pad(v_dim)] */
+
+typedef struct {
+#define LD_FIELD(type, code, name) type name;
+#define LD_ARRAY(type, code, name, count) type name[count];
+    LD_OP_FIELDS(LD_FIELD, LD_ARRAY)
+#undef LD_FIELD
+#undef LD_ARRAY
+} ld_op;
+
+typedef struct {
+    const char *name, *code;
+    int64_t offset, count;
+} ld_field;
+
+const ld_field *ld_op_fields(int *n);
+
+// What varies from step to step. The first part is filled by the caller, the second by the program.
+typedef struct {
+    int64_t n_rows, n_out, n_seqs;
+    const int32_t *token_ids;   // [n_rows]
+    const int32_t *positions;   // [n_rows]
+    const int32_t *seq_of_row;  // [n_rows]
+    const int32_t *block_table; // [n_seqs][table_stride]: block ids
+    int64_t table_stride;
+    const int32_t *out_rows;    // [n_out]
+    float *logits;              // [n_out][logits_stride]
+    int64_t logits_stride;
+    const int32_t *abort;       // not 0: stop at the next op
+    int64_t *op_ns;             // NULL, or [n_ops]: wall nanoseconds of each op as the caller's thread saw it
+
+    int64_t max_chunks;         // over the rows, for ATTEND_ROWS
+    int32_t bad_op;             // 1 + index of the first op whose input was not finite, 0 = none
+    int32_t aborted;            // 1: the step was stopped and its output means nothing
+} ld_step_state;
+
+static inline int64_t ld_v_pad(int64_t v_dim) { return (v_dim + 15) & ~(int64_t)15; }
+
+// Decode attention cuts a past of `len` tokens in at most LD_MAX_CHUNKS chunks of this many keys: a function of len alone, so
+// that the result depends neither on the number of workers nor on who else is in the batch.
+static inline int64_t ld_attn_chunk(int64_t len) {
+    int64_t chunk = ((len + LD_MAX_CHUNKS - 1) / LD_MAX_CHUNKS + LD_BLOCK - 1) / LD_BLOCK * LD_BLOCK;
+    return chunk < 128 ? 128 : chunk;
+}
+
+// Floats of one row of partials: per chunk and head v_pad sums, then per chunk and head (max, sum).
+static inline int64_t ld_partial_floats(int64_t n_heads, int64_t v_dim) {
+    return (LD_MAX_CHUNKS * n_heads * (ld_v_pad(v_dim) + 2) + 15) & ~(int64_t)15;
+}

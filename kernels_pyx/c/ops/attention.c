@@ -1,0 +1,206 @@
+// Attention over the paged cache: all query heads of one KV head in one pass over its keys, online softmax, f32 sums.
+#include <immintrin.h>
+
+#include <math.h>
+#include <string.h>
+
+#include "ops.h"
+
+#include "../attn/scalar.h"
+#include "../attn/avx2.h"
+#include "../attn/avx512.h"
+
+#define KEYS 256     // keys scored before their values are summed
+#define TILE_QUERIES 48 // queries (rows x heads of one KV head) of a prefill task
+
+const ld_attn_kernels *ld_attn_for(ld_isa isa) {
+    static const ld_attn_kernels scalar = {{tile_f32_scalar, tile_f16_scalar}, LD_ISA_SCALAR};
+    static const ld_attn_kernels avx2 = {{tile_f32_avx2, tile_f16_avx2}, LD_ISA_AVX2};
+    static const ld_attn_kernels avx512 = {{tile_f32_avx512, tile_f16_avx512}, LD_ISA_AVX512};
+    return isa >= LD_ISA_AVX512 ? &avx512 : isa >= LD_ISA_AVX2 ? &avx2 : &scalar;
+}
+
+// One worker's memory for m queries: scaled queries, scores, weighted sums, and per query what the online softmax keeps.
+typedef struct {
+    float *q, *scores, *sums, *max, *total, *factor, *ones;
+    int64_t *limit; // keys < limit count for the query
+} room;
+
+static int64_t queries_of(const ld_node *node) {
+    int64_t per_kv = node->op.n_heads / node->op.n_kv_heads;
+    return node->op.kind == LD_OP_ATTEND_TILES ? per_kv * node->tile_rows : per_kv;
+}
+
+static int64_t padded_head(const ld_op *op) { return ld_round(op->head_dim, 16); }
+
+int64_t ld_attend_scratch(const ld_node *node) {
+    int64_t m = ld_round(queries_of(node), 16), head = padded_head(&node->op);
+    return (m * (head + KEYS + ld_v_pad(node->op.v_dim) + 4)) * 4 + m * 8;
+}
+
+static room rooms(const ld_node *node, const ld_ctx *ctx) {
+    int64_t m = ld_round(queries_of(node), 16);
+    float *at = (float *)ctx->scratch;
+    room r;
+    r.limit = (int64_t *)at, at += 2 * m;
+    r.q = at, at += m * padded_head(&node->op);
+    r.scores = at, at += m * KEYS;
+    r.sums = at, at += m * ld_v_pad(node->op.v_dim);
+    r.max = at, at += m;
+    r.total = at, at += m;
+    r.factor = at, at += m;
+    r.ones = at;
+    return r;
+}
+
+static const uint8_t *block_at(uint64_t cache, int64_t block, const ld_op *op, int64_t kv_head, int64_t dim, int type) {
+    int64_t size = type == LD_KV_F16 ? 2 : 4;
+    return (const uint8_t *)(uintptr_t)cache + (block * op->n_kv_heads + kv_head) * dim * LD_BLOCK * size;
+}
+
+// Softmax weights of n scores of query i, against the running maximum; factor[i] brings earlier sums to the new maximum.
+static void weigh(const ld_ctx *ctx, room *r, int64_t i, int64_t n, int64_t valid) {
+    float *s = r->scores + i * KEYS;
+    if (valid > 0) {
+        float max = fmaxf(r->max[i], ctx->table->vec.max(s, valid));
+        r->factor[i] = expf(r->max[i] - max); // the first time exp(-inf) = 0
+        r->total[i] = r->total[i] * r->factor[i] + ctx->table->vec.exp_sum(s, max, valid);
+        r->max[i] = max;
+    } else {
+        r->factor[i] = 1.0f;
+        valid = 0;
+    }
+    memset(s + valid, 0, (n - valid) * sizeof *s);
+}
+
+// m queries over the keys [from, to) of one sequence; query i sees keys < limit[i]. Leaves sums, max and total in the room.
+static void attend(const ld_node *node, const ld_ctx *ctx, room *r, const int32_t *blocks, int64_t kv_head, int64_t m, int64_t from,
+                   int64_t to) {
+    const ld_op *op = &node->op;
+    int64_t v_pad = ld_v_pad(op->v_dim);
+    ld_attn_tile by_keys = ctx->attn->tile[op->k_type], by_values = ctx->attn->tile[op->v_type];
+    memset(r->sums, 0, m * v_pad * sizeof *r->sums);
+    for (int64_t i = 0; i < m; i++) r->max[i] = -INFINITY, r->total[i] = 0.0f, r->ones[i] = 1.0f;
+    for (int64_t start = from; start < to; start += KEYS) {
+        int64_t n = ld_min(KEYS, to - start);
+        for (int64_t b = 0; b < n; b += LD_BLOCK)
+            by_keys(r->q, padded_head(op), block_at(op->k_cache, blocks[(start + b) / LD_BLOCK], op, kv_head, op->head_dim, op->k_type),
+                    LD_BLOCK, r->scores + b, KEYS, NULL, m, op->head_dim, LD_BLOCK);
+        for (int64_t i = 0; i < m; i++) weigh(ctx, r, i, n, ld_min(n, r->limit[i] - start));
+        for (int64_t b = 0; b < n; b += LD_BLOCK)
+            by_values(r->scores + b, KEYS, block_at(op->v_cache, blocks[(start + b) / LD_BLOCK], op, kv_head, v_pad, op->v_type), v_pad,
+                      r->sums, v_pad, b ? r->ones : r->factor, m, ld_min(LD_BLOCK, n - b), v_pad);
+    }
+}
+
+// The queries of one KV head of one row, scaled, at q[0..per_kv).
+static void load_queries(const ld_node *node, ld_ctx *ctx, int64_t row, int64_t kv_head, float *q, int turn) {
+    const ld_op *op = &node->op;
+    int64_t per_kv = op->n_heads / op->n_kv_heads, pad = padded_head(op);
+    const float *from = ld_row(ctx, op->q_offset, op->q_stride, row) + kv_head * per_kv * op->head_dim;
+    for (int64_t h = 0; h < per_kv; h++) {
+        float *head = q + h * pad;
+        memcpy(head, from + h * op->head_dim, op->head_dim * sizeof *head);
+        if (turn) ld_turn_head(node, ctx, row, head, 0);
+        for (int64_t d = 0; d < op->head_dim; d++) head[d] *= (float)op->scale;
+    }
+}
+
+static const int32_t *blocks_of(const ld_ctx *ctx, int64_t row) {
+    return ctx->state->block_table + ctx->state->seq_of_row[row] * ctx->state->table_stride;
+}
+
+int64_t ld_attend_tile_rows(const ld_op *op) {
+    int64_t rows = TILE_QUERIES / (op->n_heads / op->n_kv_heads);
+    return rows < 1 ? 1 : rows;
+}
+
+int64_t ld_attend_tasks(const ld_node *node, const ld_step_state *state) {
+    int64_t heads = node->op.n_kv_heads;
+    if (node->op.kind == LD_OP_ATTEND_ROWS) return state->n_rows * heads * state->max_chunks;
+    return (state->n_rows + node->tile_rows - 1) / node->tile_rows * heads;
+}
+
+static float *chunk_sums(const ld_op *op, float *partials, int64_t chunk, int64_t head) {
+    return partials + (chunk * op->n_heads + head) * ld_v_pad(op->v_dim);
+}
+
+static float *chunk_scales(const ld_op *op, float *partials, int64_t chunk, int64_t head) {
+    return partials + LD_MAX_CHUNKS * op->n_heads * ld_v_pad(op->v_dim) + (chunk * op->n_heads + head) * 2;
+}
+
+void ld_attend_rows_task(const ld_node *node, ld_ctx *ctx, int64_t task) {
+    const ld_op *op = &node->op;
+    int64_t chunks = ctx->state->max_chunks, chunk = task % chunks, kv_head = task / chunks % op->n_kv_heads;
+    int64_t row = task / chunks / op->n_kv_heads, len = ctx->state->positions[row] + 1, keys = ld_attn_chunk(len);
+    int64_t from = chunk * keys, to = ld_min(from + keys, len), per_kv = op->n_heads / op->n_kv_heads;
+    if (from >= len) return;
+    room r = rooms(node, ctx);
+    if (to == len && (op->flags & LD_F_STORE)) { // only this task of the row and head reads the row's own key
+        float *k = r.scores;
+        memcpy(k, ld_row(ctx, op->k_offset, op->k_stride, row) + kv_head * op->head_dim, op->head_dim * sizeof *k);
+        ld_turn_head(node, ctx, row, k, 1);
+        ld_store_row(node, ctx, row, kv_head, k, (uint16_t *)(k + padded_head(op)));
+    }
+    load_queries(node, ctx, row, kv_head, r.q, 1);
+    for (int64_t i = 0; i < per_kv; i++) r.limit[i] = len;
+    attend(node, ctx, &r, blocks_of(ctx, row), kv_head, per_kv, from, to);
+    float *partials = ld_row(ctx, op->y_offset[0], op->y_stride[0], row);
+    for (int64_t i = 0; i < per_kv; i++) {
+        int64_t head = kv_head * per_kv + i;
+        memcpy(chunk_sums(op, partials, chunk, head), r.sums + i * ld_v_pad(op->v_dim), op->v_dim * sizeof(float));
+        chunk_scales(op, partials, chunk, head)[0] = r.max[i];
+        chunk_scales(op, partials, chunk, head)[1] = r.total[i];
+    }
+}
+
+void ld_merge(const ld_node *node, const ld_ctx *ctx, int64_t row, float *out) {
+    const ld_op *op = &node->op;
+    float *partials = ld_row(ctx, op->x_offset, op->x_stride, row);
+    int64_t len = ctx->state->positions[row] + 1, keys = ld_attn_chunk(len), chunks = (len + keys - 1) / keys;
+    for (int64_t head = 0; head < op->n_heads; head++) {
+        float max = -INFINITY, total = 0.0f, *y = out + head * op->v_dim;
+        for (int64_t c = 0; c < chunks; c++) max = fmaxf(max, chunk_scales(op, partials, c, head)[0]);
+        for (int64_t c = 0; c < chunks; c++) {
+            const float *sums = chunk_sums(op, partials, c, head), *scales = chunk_scales(op, partials, c, head);
+            float weight = expf(scales[0] - max);
+            total += scales[1] * weight;
+            for (int64_t d = 0; d < op->v_dim; d++) y[d] = c ? y[d] + weight * sums[d] : weight * sums[d];
+        }
+        for (int64_t d = 0; d < op->v_dim; d++) y[d] /= total;
+    }
+}
+
+// Rows [first, end) of one sequence, one KV head.
+static void attend_tile(const ld_node *node, ld_ctx *ctx, room *r, int64_t first, int64_t end, int64_t kv_head) {
+    const ld_op *op = &node->op;
+    int64_t per_kv = op->n_heads / op->n_kv_heads, longest = 0;
+    for (int64_t row = first; row < end; row++) {
+        int64_t at = (row - first) * per_kv, len = ctx->state->positions[row] + 1;
+        load_queries(node, ctx, row, kv_head, r->q + at * padded_head(op), 0);
+        for (int64_t i = 0; i < per_kv; i++) r->limit[at + i] = len;
+        if (len > longest) longest = len;
+    }
+    attend(node, ctx, r, blocks_of(ctx, first), kv_head, (end - first) * per_kv, 0, longest);
+    for (int64_t row = first; row < end; row++)
+        for (int64_t i = 0; i < per_kv; i++) {
+            int64_t at = (row - first) * per_kv + i;
+            float *y = ld_row(ctx, op->y_offset[0], op->y_stride[0], row) + (kv_head * per_kv + i) * op->v_dim;
+            float scale = 1.0f / r->total[at], *sums = r->sums + at * ld_v_pad(op->v_dim);
+            for (int64_t d = 0; d < op->v_dim; d++) y[d] = sums[d] * scale;
+        }
+}
+
+void ld_attend_tiles_task(const ld_node *node, ld_ctx *ctx, int64_t task) {
+    const ld_step_state *s = ctx->state;
+    int64_t tiles = (s->n_rows + node->tile_rows - 1) / node->tile_rows;
+    int64_t tile = tiles - 1 - task / node->op.n_kv_heads, kv_head = task % node->op.n_kv_heads; // the longest pasts first
+    int64_t first = tile * node->tile_rows, last = ld_min(first + node->tile_rows, s->n_rows);
+    room r = rooms(node, ctx);
+    while (first < last) {
+        int64_t end = first + 1;
+        while (end < last && s->seq_of_row[end] == s->seq_of_row[first]) end++;
+        attend_tile(node, ctx, &r, first, end, kv_head);
+        first = end;
+    }
+}

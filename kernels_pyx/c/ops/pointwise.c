@@ -1,0 +1,122 @@
+// Ops on rows: embedding, norms, rotation and cache writes, gated activation, addition, picking rows.
+#include <math.h>
+#include <string.h>
+
+#include "ops.h"
+
+typedef struct {
+    int64_t first, end;
+} span;
+
+static span rows_of(const ld_node *node, const ld_ctx *ctx, int64_t task) {
+    int64_t first = task * LD_POINTWISE_ROWS;
+    return (span){first, ld_min(first + LD_POINTWISE_ROWS, ld_node_rows(node, ctx->state))};
+}
+
+static float *out_row(const ld_node *node, const ld_ctx *ctx, int64_t row) {
+    return ld_row(ctx, node->op.y_offset[0], node->op.y_stride[0], row);
+}
+
+static const float *in_row(const ld_node *node, const ld_ctx *ctx, int64_t row) {
+    return ld_row(ctx, node->op.x_offset, node->op.x_stride, row);
+}
+
+void ld_embed_task(const ld_node *node, ld_ctx *ctx, int64_t task) {
+    const ld_op *op = &node->op;
+    span rows = rows_of(node, ctx, task);
+    for (int64_t r = rows.first; r < rows.end; r++) {
+        const uint8_t *w = (const uint8_t *)(uintptr_t)op->w_data[0] + ctx->state->token_ids[r] * op->w_stride[0];
+        node->format[0]->to_f32(w, out_row(node, ctx, r), op->width);
+    }
+}
+
+// The sum of squares shows every value that is not finite: the check costs nothing here.
+void ld_norm_row(const ld_node *node, ld_ctx *ctx, const float *x, const float *w, double eps, float *y, int64_t n) {
+    float squares = ctx->table->vec.sum_squares(x, n);
+    if (!isfinite(squares)) ld_bad_value(ctx, node);
+    ctx->table->vec.norm(x, w, (float)(1.0 / sqrt((double)squares / (double)n + eps)), y, n);
+}
+
+void ld_norm_task(const ld_node *node, ld_ctx *ctx, int64_t task) {
+    const ld_op *op = &node->op;
+    span rows = rows_of(node, ctx, task);
+    int64_t part = op->width / op->parts;
+    for (int64_t r = rows.first; r < rows.end; r++)
+        for (int64_t i = 0; i < op->width; i += part)
+            ld_norm_row(node, ctx, in_row(node, ctx, r) + i, (const float *)(uintptr_t)op->norm_w, op->norm_eps, out_row(node, ctx, r) + i, part);
+}
+
+void ld_add_task(const ld_node *node, ld_ctx *ctx, int64_t task) {
+    span rows = rows_of(node, ctx, task);
+    for (int64_t r = rows.first; r < rows.end; r++) ctx->table->vec.add(out_row(node, ctx, r), in_row(node, ctx, r), node->op.width);
+}
+
+void ld_gated_act_task(const ld_node *node, ld_ctx *ctx, int64_t task) {
+    const ld_op *op = &node->op;
+    span rows = rows_of(node, ctx, task);
+    for (int64_t r = rows.first; r < rows.end; r++) {
+        const float *up = ld_row(ctx, op->x2_offset, op->x2_stride, r);
+        (op->flags & LD_F_GELU ? ctx->table->vec.gelu_tanh_mul : ctx->table->vec.silu_mul)(in_row(node, ctx, r), up, out_row(node, ctx, r), op->width);
+    }
+}
+
+void ld_rows_task(const ld_node *node, ld_ctx *ctx, int64_t task) {
+    span rows = rows_of(node, ctx, task);
+    for (int64_t r = rows.first; r < rows.end; r++)
+        memcpy(out_row(node, ctx, r), in_row(node, ctx, ctx->state->out_rows[r]), node->op.width * sizeof(float));
+}
+
+static void rotate(const ld_op *op, int64_t position, float *head) {
+    int64_t half = op->n_rot / 2;
+    const float *cosine = (const float *)(uintptr_t)op->rope_table + position * op->n_rot, *sine = cosine + half;
+    int64_t step = op->flags & LD_F_NEOX ? 1 : 2;
+    float *a = head, *b = op->flags & LD_F_NEOX ? head + half : head + 1;
+    for (int64_t j = 0; j < half; j++) {
+        float u = a[j * step], v = b[j * step];
+        a[j * step] = u * cosine[j] - v * sine[j];
+        b[j * step] = u * sine[j] + v * cosine[j];
+    }
+}
+
+void ld_store_row(const ld_node *node, ld_ctx *ctx, int64_t row, int64_t kv_head, const float *k, uint16_t *halves) {
+    const ld_op *op = &node->op;
+    int64_t position = ctx->state->positions[row], slot = position % LD_BLOCK, v_pad = ld_v_pad(op->v_dim);
+    int64_t block = ctx->state->block_table[ctx->state->seq_of_row[row] * ctx->state->table_stride + position / LD_BLOCK];
+    int64_t head = block * op->n_kv_heads + kv_head;
+    const float *v = ld_row(ctx, op->v_offset, op->v_stride, row) + kv_head * op->v_dim;
+    if (op->k_type == LD_KV_F16) {
+        uint16_t *to = (uint16_t *)(uintptr_t)op->k_cache + head * op->head_dim * LD_BLOCK + slot;
+        ctx->table->vec.f32_to_f16(k, halves, op->head_dim);
+        for (int64_t d = 0; d < op->head_dim; d++) to[d * LD_BLOCK] = halves[d];
+    } else {
+        float *to = (float *)(uintptr_t)op->k_cache + head * op->head_dim * LD_BLOCK + slot;
+        for (int64_t d = 0; d < op->head_dim; d++) to[d * LD_BLOCK] = k[d];
+    }
+    if (op->v_type == LD_KV_F16)
+        ctx->table->vec.f32_to_f16(v, (uint16_t *)(uintptr_t)op->v_cache + (head * LD_BLOCK + slot) * v_pad, op->v_dim);
+    else
+        memcpy((float *)(uintptr_t)op->v_cache + (head * LD_BLOCK + slot) * v_pad, v, op->v_dim * sizeof *v);
+}
+
+// A head of queries or keys: norm if it has a weight, rotate if flagged. In place.
+void ld_turn_head(const ld_node *node, ld_ctx *ctx, int64_t row, float *head, int is_key) {
+    const ld_op *op = &node->op;
+    const float *w = (const float *)(uintptr_t)(is_key ? op->k_norm_w : op->q_norm_w);
+    if (w) ld_norm_row(node, ctx, head, w, is_key ? op->k_norm_eps : op->q_norm_eps, head, op->head_dim);
+    if (op->flags & (is_key ? LD_F_ROPE_K : LD_F_ROPE_Q)) rotate(op, ctx->state->positions[row], head);
+}
+
+void ld_position_task(const ld_node *node, ld_ctx *ctx, int64_t task) {
+    const ld_op *op = &node->op;
+    span rows = rows_of(node, ctx, task);
+    int queries = (op->flags & LD_F_ROPE_Q) || op->q_norm_w, keys = (op->flags & (LD_F_ROPE_K | LD_F_STORE)) || op->k_norm_w;
+    for (int64_t r = rows.first; r < rows.end; r++) {
+        for (int64_t h = 0; queries && h < op->n_heads; h++)
+            ld_turn_head(node, ctx, r, ld_row(ctx, op->q_offset, op->q_stride, r) + h * op->head_dim, 0);
+        for (int64_t h = 0; keys && h < op->n_kv_heads; h++) {
+            float *k = ld_row(ctx, op->k_offset, op->k_stride, r) + h * op->head_dim;
+            ld_turn_head(node, ctx, r, k, 1);
+            if (op->flags & LD_F_STORE) ld_store_row(node, ctx, r, h, k, (uint16_t *)ctx->scratch);
+        }
+    }
+}

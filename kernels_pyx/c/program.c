@@ -1,0 +1,362 @@
+#include "program.h"
+
+#include <math.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "ops/ops.h"
+#include "pool.h"
+
+// Tasks are handed out by ticket and counted when done. A worker that finds no ticket left moves on; nobody waits for a worker that
+// holds no task, so a core taken away between tasks delays nothing.
+typedef struct {
+    _Alignas(64) _Atomic int64_t ticket;
+    _Atomic int64_t done;
+    int64_t tasks;
+} counter;
+
+struct ld_program {
+    ld_node *nodes;
+    counter *counters;
+    int64_t n_ops, max_rows, max_position, n_blocks, n_vocab, scratch_stride;
+    int n_workers;
+    const ld_table *table;
+    const ld_attn_kernels *attn;
+    uint8_t *base, *scratch;
+    ld_step_state *state;
+    _Atomic int stopped;
+};
+
+const ld_field *ld_op_fields(int *n) {
+#define LD_FIELD(type, code, name) {#name, code, offsetof(ld_op, name), 1},
+#define LD_ARRAY(type, code, name, count) {#name, code, offsetof(ld_op, name), count},
+    static const ld_field fields[] = {LD_OP_FIELDS(LD_FIELD, LD_ARRAY)};
+#undef LD_FIELD
+#undef LD_ARRAY
+    *n = sizeof fields / sizeof *fields;
+    return fields;
+}
+
+// ---- checks ----
+
+static int inside(int64_t offset, int64_t stride, int64_t width, int64_t rows, int64_t bytes) {
+    return offset >= 0 && offset % 64 == 0 && stride >= width && stride % 16 == 0 && rows >= 1 &&
+           offset / 4 + (rows - 1) * stride + width <= bytes / 4;
+}
+
+static const char *check_weight(const ld_op *op, int i, const ld_table *table) {
+    int format = op->w_format[i];
+    if (!op->w_data[i] || op->w_rows[i] < 1) return "a weight is missing";
+    if (format < 0 || format >= table->n_formats || !table->formats[format].to_f32) return "a weight format without kernels";
+    if (op->w_stride[i] < (int64_t)ld_row_bytes(format, op->width)) return "weight rows overlap";
+    return NULL;
+}
+
+static const char *check_input(const ld_op *op, int64_t rows, int64_t bytes) {
+    if (op->width < 1) return "no width";
+    if (op->flags & LD_F_MERGE) {
+        if (op->width != (int64_t)op->n_heads * op->v_dim) return "merged heads do not make up the width";
+        return inside(op->x_offset, op->x_stride, ld_partial_floats(op->n_heads, op->v_dim), rows, bytes) ? NULL : "partials outside";
+    }
+    return inside(op->x_offset, op->x_stride, op->width, rows, bytes) ? NULL : "input outside the arena";
+}
+
+static const char *check_acts(const ld_node *node, int64_t rows, int64_t bytes) {
+    for (int a = 0; a < LD_N_ACTS; a++) {
+        if (!(node->acts_mask >> a & 1)) continue;
+        int64_t need = ld_act_row_bytes(a, node->op.width), offset = node->op.act_offset[a], stride = node->op.act_stride[a];
+        if (offset < 0 || offset % 64 || stride < need || stride % 64 || offset + (rows - 1) * stride + need > bytes)
+            return "activations outside the arena";
+    }
+    return NULL;
+}
+
+static const char *check_linear(const ld_node *node, int64_t rows, int64_t bytes, const ld_table *table) {
+    const ld_op *op = &node->op;
+    int gated = op->flags & LD_F_GATED;
+    if (op->n_weights < 1 || op->n_weights > LD_MAX_WEIGHTS || (gated && op->n_weights != 2)) return "wrong number of weights";
+    if (gated && op->w_rows[0] != op->w_rows[1]) return "gate and up differ in size";
+    for (int i = 0; i < op->n_weights; i++) {
+        const char *wrong = check_weight(op, i, table);
+        if (wrong) return wrong;
+        if (gated && i) break;
+        if (op->y_offset[i] != LD_LOGITS && !inside(op->y_offset[i], op->y_stride[i], op->w_rows[i], rows, bytes))
+            return "output outside the arena";
+        if (op->y_offset[i] == LD_LOGITS && !(op->flags & LD_F_OUT_ROWS)) return "logits of other rows than the wanted ones";
+    }
+    if (op->flags & LD_F_PREPARED) return check_acts(node, rows, bytes);
+    if (rows > LD_FEW_MAX) return "too many rows for an input stage of each worker's own";
+    return check_input(op, rows, bytes);
+}
+
+static const char *check_position(const ld_op *op, int64_t rows, int64_t bytes) {
+    if (op->n_kv_heads < 1 || op->head_dim < 2 || op->head_dim % 2 || op->head_dim > 2048) return "bad heads";
+    int q = op->kind != LD_OP_POSITION || (op->flags & LD_F_ROPE_Q) || op->q_norm_w;
+    int k = (op->flags & (LD_F_ROPE_K | LD_F_STORE)) || op->k_norm_w;
+    if (q && (op->n_heads < op->n_kv_heads || op->n_heads % op->n_kv_heads ||
+              !inside(op->q_offset, op->q_stride, (int64_t)op->n_heads * op->head_dim, rows, bytes)))
+        return "queries outside the arena";
+    if (k && !inside(op->k_offset, op->k_stride, (int64_t)op->n_kv_heads * op->head_dim, rows, bytes)) return "keys outside the arena";
+    if (op->flags & LD_F_STORE) {
+        if (op->v_dim < 1 || !inside(op->v_offset, op->v_stride, (int64_t)op->n_kv_heads * op->v_dim, rows, bytes))
+            return "values outside the arena";
+        if (!op->k_cache || !op->v_cache) return "no cache";
+    }
+    if ((op->flags & (LD_F_ROPE_Q | LD_F_ROPE_K)) && (!op->rope_table || op->n_rot < 2 || op->n_rot % 2 || op->n_rot > op->head_dim))
+        return "bad rotation";
+    return NULL;
+}
+
+static const char *check_attention(const ld_op *op, int64_t rows, int64_t bytes) {
+    const char *wrong = check_position(op, rows, bytes);
+    if (wrong) return wrong;
+    if (op->v_dim < 1 || !op->k_cache || !op->v_cache || (op->k_type | op->v_type) & ~1) return "no cache";
+    int64_t width = op->kind == LD_OP_ATTEND_ROWS ? ld_partial_floats(op->n_heads, op->v_dim) : (int64_t)op->n_heads * op->v_dim;
+    return inside(op->y_offset[0], op->y_stride[0], width, rows, bytes) ? NULL : "output outside the arena";
+}
+
+static const char *check_pointwise(const ld_op *op, int64_t rows, int64_t bytes) {
+    if (op->width < 1 || !inside(op->y_offset[0], op->y_stride[0], op->width, rows, bytes)) return "output outside the arena";
+    if (!inside(op->x_offset, op->x_stride, op->width, rows, bytes)) return "input outside the arena";
+    if (op->kind == LD_OP_GATED_ACT && !inside(op->x2_offset, op->x2_stride, op->width, rows, bytes)) return "input outside the arena";
+    if (op->kind == LD_OP_NORM && (op->parts < 1 || op->width % op->parts)) return "unequal parts";
+    return NULL;
+}
+
+static const char *check(const ld_node *node, int64_t rows, int64_t bytes, const ld_table *table) {
+    const ld_op *op = &node->op;
+    switch (op->kind) {
+    case LD_OP_EMBED: {
+        const char *wrong = op->n_weights == 1 ? check_weight(op, 0, table) : "wrong number of weights";
+        if (wrong) return wrong;
+        return inside(op->y_offset[0], op->y_stride[0], op->width, rows, bytes) ? NULL : "output outside the arena";
+    }
+    case LD_OP_PREPARE: {
+        const char *wrong = check_input(op, rows, bytes);
+        return wrong ? wrong : check_acts(node, rows, bytes);
+    }
+    case LD_OP_LINEAR: return check_linear(node, rows, bytes, table);
+    case LD_OP_POSITION: return check_position(op, rows, bytes);
+    case LD_OP_ATTEND_ROWS:
+    case LD_OP_ATTEND_TILES: return check_attention(op, rows, bytes);
+    case LD_OP_NORM:
+    case LD_OP_ADD:
+    case LD_OP_GATED_ACT:
+    case LD_OP_ROWS: return check_pointwise(op, rows, bytes);
+    default: return "unknown kind";
+    }
+}
+
+// ---- building ----
+
+static void resolve(ld_node *node, const ld_table *table) {
+    ld_op *op = &node->op;
+    if (op->kind == LD_OP_PREPARE) {
+        for (int a = 0; a < LD_N_ACTS; a++)
+            if (op->act_offset[a] >= 0) node->acts_mask |= 1 << a;
+        return;
+    }
+    for (int i = 0; i < op->n_weights && i < LD_MAX_WEIGHTS; i++) {
+        if (op->w_format[i] < 0 || op->w_format[i] >= table->n_formats) continue; // the check that follows says so
+        const ld_format_kernels *f = node->format[i] = &table->formats[op->w_format[i]];
+        int exact = (op->flags & LD_F_F32) != 0;
+        node->few[i] = exact ? f->few_f32 : f->few;
+        node->many[i] = exact ? f->many_f32 : f->many;
+        node->act[i] = exact ? LD_ACT_F32 : f->act;
+        if (op->kind == LD_OP_LINEAR) node->acts_mask |= 1 << node->act[i];
+    }
+}
+
+static int64_t vocab_of(const ld_op *ops, int64_t n_ops) {
+    int64_t n = INT32_MAX;
+    for (int64_t i = 0; i < n_ops; i++)
+        if (ops[i].kind == LD_OP_EMBED) n = ld_min(n, ops[i].w_rows[0]);
+    return n;
+}
+
+ld_program *ld_program_new(const ld_op *ops, int64_t n_ops, uint8_t *base, int64_t bytes, int64_t max_rows, int64_t max_position,
+                           int64_t n_blocks, int n_workers, const ld_table *table, char *message, size_t message_size) {
+    ld_program *p = calloc(1, sizeof *p);
+    const char *wrong = p ? NULL : "no memory";
+    int64_t at = 0, scratch = 0;
+    if (p) {
+        *p = (ld_program){.n_ops = n_ops, .max_rows = max_rows, .max_position = max_position, .n_blocks = n_blocks,
+                          .n_workers = n_workers, .table = table, .attn = ld_attn_for(table->isa), .base = base,
+                          .n_vocab = vocab_of(ops, n_ops)};
+        p->nodes = calloc(n_ops, sizeof *p->nodes);
+        p->counters = aligned_alloc(64, n_ops * sizeof *p->counters);
+        if (!p->nodes || !p->counters) wrong = "no memory";
+    }
+    for (; !wrong && at < n_ops; at++) {
+        ld_node *node = &p->nodes[at];
+        node->op = ops[at];
+        node->index = (int)at;
+        resolve(node, table);
+        wrong = check(node, max_rows, bytes, table);
+        if (wrong) break;
+        if (node->op.kind == LD_OP_LINEAR) ld_linear_split(node, n_workers);
+        if (node->op.kind == LD_OP_ATTEND_TILES) node->tile_rows = ld_attend_tile_rows(&node->op);
+        int64_t need = ld_node_scratch(node, max_rows);
+        if (need > scratch) scratch = need;
+    }
+    if (!wrong) {
+        p->scratch_stride = ld_round(scratch, 4096) + 64; // workers do not meet on one set of cache lines
+        p->scratch = aligned_alloc(64, p->scratch_stride * n_workers);
+        if (!p->scratch) wrong = "no memory";
+    }
+    if (!wrong) return p;
+    snprintf(message, message_size, "op %lld (kind %d): %s", (long long)at, at < n_ops ? ops[at].kind : -1, wrong);
+    ld_program_free(p);
+    return NULL;
+}
+
+void ld_program_free(ld_program *p) {
+    if (!p) return;
+    free(p->nodes);
+    free(p->counters);
+    free(p->scratch);
+    free(p);
+}
+
+int64_t ld_program_scratch_bytes(const ld_program *p) { return p->scratch_stride * p->n_workers; }
+
+// ---- running ----
+
+const char *ld_program_check(const ld_program *p, const ld_step_state *s) {
+    if (s->n_rows < 1 || s->n_rows > p->max_rows) return "the number of rows does not fit the program";
+    if (s->n_out < 0 || s->n_out > p->max_rows || s->n_seqs < 1) return "the number of wanted rows or sequences is wrong";
+    for (int64_t r = 0; r < s->n_rows; r++) {
+        if (s->token_ids[r] < 0 || s->token_ids[r] >= p->n_vocab) return "a token id is out of range";
+        if (s->positions[r] < 0 || s->positions[r] >= p->max_position) return "a position is beyond the context";
+        if (s->seq_of_row[r] < 0 || s->seq_of_row[r] >= s->n_seqs) return "a row belongs to no sequence";
+        if (s->positions[r] / LD_BLOCK >= s->table_stride) return "a block table is too short";
+        const int32_t *table = s->block_table + s->seq_of_row[r] * s->table_stride;
+        if (r && s->seq_of_row[r] == s->seq_of_row[r - 1] && s->positions[r] / LD_BLOCK == s->positions[r - 1] / LD_BLOCK) continue;
+        for (int64_t b = 0; b <= s->positions[r] / LD_BLOCK; b++)
+            if (table[b] < 0 || table[b] >= p->n_blocks) return "a block id is out of range";
+    }
+    for (int64_t i = 0; i < s->n_out; i++)
+        if (s->out_rows[i] < 0 || s->out_rows[i] >= s->n_rows) return "a wanted row is not in the batch";
+    return NULL;
+}
+
+void ld_program_start(ld_program *p, ld_step_state *s) {
+    s->bad_op = s->aborted = 0;
+    s->max_chunks = 1;
+    for (int64_t r = 0; r < s->n_rows; r++) {
+        int64_t len = s->positions[r] + 1, chunk = ld_attn_chunk(len), n = (len + chunk - 1) / chunk;
+        if (n > s->max_chunks) s->max_chunks = n;
+    }
+    p->state = s;
+    atomic_store(&p->stopped, 0);
+    for (int64_t i = 0; i < p->n_ops; i++) {
+        atomic_store_explicit(&p->counters[i].ticket, 0, memory_order_relaxed);
+        atomic_store_explicit(&p->counters[i].done, 0, memory_order_relaxed);
+        p->counters[i].tasks = ld_node_tasks(&p->nodes[i], s);
+    }
+    atomic_thread_fence(memory_order_seq_cst);
+}
+
+static int64_t now_ns(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return t.tv_sec * 1000000000ll + t.tv_nsec;
+}
+
+static int stopped(ld_program *p) {
+    if (__atomic_load_n(p->state->abort, __ATOMIC_RELAXED)) atomic_store(&p->stopped, 1);
+    return atomic_load_explicit(&p->stopped, memory_order_relaxed);
+}
+
+static int wait_done(ld_program *p, int64_t from, int64_t to) {
+    for (int64_t i = from; i <= to; i++) {
+        counter *c = &p->counters[i];
+        for (int64_t spins = 0; atomic_load_explicit(&c->done, memory_order_acquire) < c->tasks;) {
+            if (atomic_load_explicit(&p->stopped, memory_order_relaxed)) return 0;
+            ld_relax(&spins);
+        }
+    }
+    return 1;
+}
+
+void ld_program_worker(void *program, int worker) {
+    ld_program *p = program;
+    ld_ctx ctx = {.table = p->table, .attn = p->attn, .state = p->state, .base = p->base,
+                  .scratch = p->scratch + worker * p->scratch_stride};
+    int64_t since = 0, *times = worker ? NULL : p->state->op_ns, before = times ? now_ns() : 0;
+    for (int64_t i = 0; i < p->n_ops; i++) {
+        counter *c = &p->counters[i];
+        int64_t mine = 0;
+        while (atomic_load_explicit(&c->ticket, memory_order_relaxed) < c->tasks) {
+            if (stopped(p)) {
+                p->state->aborted = 1;
+                return;
+            }
+            int64_t task = atomic_fetch_add(&c->ticket, 1);
+            if (task >= c->tasks) break;
+            ld_node_task(&p->nodes[i], &ctx, task);
+            mine++;
+        }
+        if (mine) atomic_fetch_add(&c->done, mine);
+        if (p->nodes[i].op.flags & LD_F_SYNC) {
+            if (!wait_done(p, since, i)) {
+                p->state->aborted = 1;
+                return;
+            }
+            since = i + 1;
+        }
+        if (times) {
+            int64_t now = now_ns();
+            times[i] = now - before;
+            before = now;
+        }
+    }
+}
+
+void ld_bad_value(ld_ctx *ctx, const ld_node *node) {
+    int32_t mine = node->index + 1, seen = __atomic_load_n(&ctx->state->bad_op, __ATOMIC_RELAXED);
+    while ((seen == 0 || mine < seen) &&
+           !__atomic_compare_exchange_n(&ctx->state->bad_op, &seen, mine, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
+    }
+}
+
+// ---- which function does what ----
+
+int64_t ld_node_scratch(const ld_node *node, int64_t max_rows) {
+    switch (node->op.kind) {
+    case LD_OP_LINEAR: return ld_linear_scratch(node, max_rows);
+    case LD_OP_PREPARE: return node->op.width * 4 + 64;
+    case LD_OP_POSITION: return ld_round(node->op.head_dim, 16) * 4 + ld_v_pad(node->op.v_dim) * 4;
+    case LD_OP_ATTEND_ROWS:
+    case LD_OP_ATTEND_TILES: return ld_attend_scratch(node);
+    default: return 0;
+    }
+}
+
+int64_t ld_node_tasks(const ld_node *node, const ld_step_state *state) {
+    int64_t rows = ld_node_rows(node, state);
+    switch (node->op.kind) {
+    case LD_OP_LINEAR: return ld_linear_tasks(node, rows);
+    case LD_OP_ATTEND_ROWS:
+    case LD_OP_ATTEND_TILES: return ld_attend_tasks(node, state);
+    default: return (rows + LD_POINTWISE_ROWS - 1) / LD_POINTWISE_ROWS;
+    }
+}
+
+void ld_node_task(const ld_node *node, ld_ctx *ctx, int64_t task) {
+    switch (node->op.kind) {
+    case LD_OP_EMBED: ld_embed_task(node, ctx, task); break;
+    case LD_OP_NORM: ld_norm_task(node, ctx, task); break;
+    case LD_OP_PREPARE: ld_prepare_task(node, ctx, task); break;
+    case LD_OP_LINEAR: ld_linear_task(node, ctx, task); break;
+    case LD_OP_POSITION: ld_position_task(node, ctx, task); break;
+    case LD_OP_ATTEND_ROWS: ld_attend_rows_task(node, ctx, task); break;
+    case LD_OP_ATTEND_TILES: ld_attend_tiles_task(node, ctx, task); break;
+    case LD_OP_ADD: ld_add_task(node, ctx, task); break;
+    case LD_OP_GATED_ACT: ld_gated_act_task(node, ctx, task); break;
+    case LD_OP_ROWS: ld_rows_task(node, ctx, task); break;
+    }
+}

@@ -1,0 +1,78 @@
+"""Model files mapped read-only and guarded: a file truncated under us is counted, not fatal; see c/guard.h."""
+
+cimport cython
+from libc.errno cimport errno
+from libc.stddef cimport size_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uintptr_t
+
+from kernels_pyx.executor cimport AbortFlag
+
+import os
+
+
+cdef extern from "guard.h":
+    uint8_t *ld_guard_map(int fd, size_t size, int *slot) nogil
+    void ld_guard_unmap(int slot) noexcept nogil
+    int64_t ld_guard_lost(int slot) noexcept nogil
+    void ld_guard_touch(const uint8_t *at, size_t n, const int32_t *abort) noexcept nogil
+
+
+@cython.final
+cdef class MappedFile:
+    """The whole file at `path`, read-only, shared with the page cache; kept open so that `stat` speaks of this very file.
+
+    Raises:
+        OSError: it cannot be opened or mapped, or is empty.
+    """
+
+    cdef uint8_t *_base
+    cdef int _slot
+    cdef int _fd
+    cdef readonly size_t nbytes
+    cdef readonly object path
+
+    def __cinit__(self, path):
+        self._fd = -1
+        self.path = path
+        self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self.nbytes = os.fstat(self._fd).st_size
+        if self.nbytes == 0:
+            raise OSError(f"{path}: an empty file")
+        self._base = ld_guard_map(self._fd, self.nbytes, &self._slot)
+        if self._base == NULL:
+            raise OSError(errno, os.strerror(errno), str(path))
+
+    def __dealloc__(self):
+        self.close()
+
+    @property
+    def address(self):
+        """Where the first byte lies."""
+        return <uintptr_t>self._base
+
+    @property
+    def lost(self):
+        """Faults met: not 0 when part of the file was gone when it was read."""
+        return 0 if self._base == NULL else ld_guard_lost(self._slot)
+
+    def stat(self):
+        """`os.stat_result` of the mapped file, wherever its name points now."""
+        return os.fstat(self._fd)
+
+    def touch(self, size_t offset, size_t n, AbortFlag abort not None):
+        """Brings n bytes from offset into memory; returns early once the flag is set."""
+        if self._base == NULL or offset > self.nbytes or n > self.nbytes - offset:
+            raise ValueError("touched beyond the file")
+        if n == 0:
+            return
+        with nogil:
+            ld_guard_touch(self._base + offset, n, &abort.value)
+
+    def close(self):
+        """Unmaps and closes; addresses into it are dead."""
+        if self._base != NULL:
+            ld_guard_unmap(self._slot)
+            self._base = NULL
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
