@@ -23,8 +23,8 @@ from engine.api.values import SamplingParams
 
 SIZE = (1440, 900)
 SETTLE_S = 0.4
-GREEDY = SamplingParams(temperature=0.0)
-"""So that the answer is the one `layerdeck generate --temp 0` gives."""
+GREEDY = SamplingParams(temperature=0.0, max_tokens=512)
+"""Greedy, so that the answer is the one that `layerdeck generate --temp 0` gives for this message; small models may go on for ever."""
 
 
 async def ask_once(parts: Parts, window: MainWindow, model: str | None, prompt: str) -> int:
@@ -40,7 +40,7 @@ async def ask_once(parts: Parts, window: MainWindow, model: str | None, prompt: 
     if state.kind != "ready" or state.model is None:
         _say(f"layerdeck: {state.detail}")
         return 1
-    _say(f"layerdeck: {state.model.name} ({state.model.quant}) is loaded; asking: {prompt}")
+    _say(f"layerdeck: {Path(path).name} is loaded; asking: {prompt}")
     answer = await _answered(parts, window, prompt)
     sys.stdout.write("\n")
     if isinstance(answer, Trouble) or answer.status == "error":

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from PySide6.QtCore import QObject, Signal
 from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QWidget
@@ -11,6 +13,7 @@ from app.bridge.engine_state import EngineState
 from app.chat.chat_page import ChatPage
 from app.i18n import tr
 from app.ops.chat_ops import ChatOps, ContextUse, Trouble, Turn, Undo
+from app.ops.model_files import name_and_quant
 from app.ops.model_ops import ModelOps
 from app.qtmodels.chat_list import ChatListModel
 from app.settings.store import SettingsStore
@@ -345,12 +348,13 @@ class ChatController(QObject):
         header = self._page.header
         header.set_engine_state(state)
         model = state.model
+        name = "" if model is None else name_and_quant(Path(model.path).stem)[0]
         if model is None:
             header.set_model("", "", 0)
             header.set_context(0, 0)
         else:
-            header.set_model(model.name, model.quant, model.file_bytes)
-        self._page.composer.set_model_name("" if model is None else model.name)
+            header.set_model(name, model.quant, model.file_bytes)
+        self._page.composer.set_model_name(name)
         self._page.side_panel.set_state(state.kind)
         self._page.side_panel.set_decode(state.tok_s)
         self._show_busy()
