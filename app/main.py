@@ -53,6 +53,7 @@ class Running:
     def shut_down(self) -> None:
         """Notes unfinished answers, stops the engine, writes what is pending. Takes milliseconds."""
         self.window.save_state()
+        self.window.page.shut_down()
         self.parts.chats.close()
         self.parts.ui.close()
         self.parts.bridge.close()

@@ -24,7 +24,7 @@ from engine.api.values import SamplingParams
 SIZE = (1440, 900)
 SETTLE_S = 0.4
 GREEDY = SamplingParams(temperature=0.0, max_tokens=512)
-"""Greedy, so that the answer is the one that `layerdeck generate --temp 0` gives for this message; small models may go on for ever."""
+"""Greedy, so that the answer is the one that `layerdeck generate --temp 0` gives; bounded, since a small model may never end."""
 
 
 async def ask_once(parts: Parts, window: MainWindow, model: str | None, prompt: str) -> int:

@@ -86,6 +86,7 @@ class ChatController(QObject):
         chats.text_added.connect(page.transcript.append_text)
         chats.prefill.connect(page.transcript.set_prefill)
         chats.figures.connect(page.transcript.set_live_figures)
+        chats.thought.connect(page.transcript.set_think_figures)
         chats.context_used.connect(self._on_context)
         chats.undoable.connect(self._on_undoable)
         chats.troubled.connect(self._on_trouble)
