@@ -78,7 +78,9 @@ class ChatListView(QWidget):
         """Edit the title of the selected chat in place; Enter commits, Escape leaves it."""
         index = self._list.currentIndex()
         if index.isValid():
-            self._editor.open(self._chat_id(index), str(index.data(ChatRole.TITLE) or ""), row_rect(self._list.visualRect(index), index))
+            self._editor.open(
+                self._chat_id(index), str(index.data(ChatRole.TITLE) or ""), row_rect(self._list.visualRect(index), index)
+            )
 
     def focus_search(self) -> None:
         """Put the keyboard into the search box."""
@@ -129,7 +131,12 @@ class _SearchBox(QWidget):
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
         if event.type() in (QEvent.Type.FocusIn, QEvent.Type.FocusOut):
             self.update()
-        if isinstance(event, QKeyEvent) and event.type() == QEvent.Type.KeyPress and event.key() == Qt.Key.Key_Escape and self.edit.text():
+        if (
+            isinstance(event, QKeyEvent)
+            and event.type() == QEvent.Type.KeyPress
+            and event.key() == Qt.Key.Key_Escape
+            and self.edit.text()
+        ):
             self.edit.clear()
             return True
         return super().eventFilter(watched, event)

@@ -56,7 +56,13 @@ class ModelPill(PaintedButton):
         size = bytes_text(self._bytes) if self._bytes else ""
         tag = paint.text_width(self._quant, 10, 600) + 18 if self._quant else 0
         reserved = tag + 20 + (paint.text_width(size, 12) if size else 0) + 40
-        x = 28 + paint.text(painter, 28, 21.5, name, 13, 600, "text" if self._name else "text2", max_width=rect.width() - 28 - reserved) + 10
+        x = (
+            28
+            + paint.text(
+                painter, 28, 21.5, name, 13, 600, "text" if self._name else "text2", max_width=rect.width() - 28 - reserved
+            )
+            + 10
+        )
         if self._quant:
             paint.rounded(painter, QRectF(x, 8, tag, 18), 5, "overlay")
             paint.text(painter, x + tag / 2, 20.6, self._quant, 10, 600, "text2", "center")

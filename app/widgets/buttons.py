@@ -83,7 +83,13 @@ class PushButton(PaintedButton):
             paint.rounded(painter, rect, 9, theme.color("accent").lighter(108) if self.hovered else "accent")
             return "on_accent"
         resting = "overlay" if self._kind == "solid" else "raised"
-        paint.rounded(painter, rect, 9, "line2" if self.hovered and self._kind == "solid" else ("overlay" if self.hovered else resting), "line2")
+        paint.rounded(
+            painter,
+            rect,
+            9,
+            "line2" if self.hovered and self._kind == "solid" else ("overlay" if self.hovered else resting),
+            "line2",
+        )
         return "err" if self._kind == "danger" else "text"
 
 
@@ -91,7 +97,14 @@ class IconButton(PaintedButton):
     """A square button that is only an icon; `text` is its accessible name and tooltip."""
 
     def __init__(
-        self, icon_name: str, text: str, parent: QWidget | None = None, *, size: int = 28, icon_size: int = 16, color_token: str = "text2"
+        self,
+        icon_name: str,
+        text: str,
+        parent: QWidget | None = None,
+        *,
+        size: int = 28,
+        icon_size: int = 16,
+        color_token: str = "text2",
     ) -> None:
         super().__init__(text, parent)
         self._icon_name = icon_name
@@ -123,7 +136,9 @@ class IconButton(PaintedButton):
 class LinkButton(PaintedButton):
     """Text in the accent colour that acts like a link."""
 
-    def __init__(self, text: str, parent: QWidget | None = None, *, px: int = 13, weight: int = 600, color_token: str = "accent") -> None:
+    def __init__(
+        self, text: str, parent: QWidget | None = None, *, px: int = 13, weight: int = 600, color_token: str = "accent"
+    ) -> None:
         super().__init__(text, parent)
         self._px = px
         self._weight = weight

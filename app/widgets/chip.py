@@ -38,7 +38,9 @@ class Chip(PaintedButton):
             self.setFocusPolicy(Qt.FocusPolicy.NoFocus)
             self.setAttribute(Qt.WidgetAttribute.WA_TransparentForMouseEvents)
 
-    def set_label(self, text: str, *, icon_name: str | None = None, color_token: str | None = None, dot: str | None = None) -> None:
+    def set_label(
+        self, text: str, *, icon_name: str | None = None, color_token: str | None = None, dot: str | None = None
+    ) -> None:
         """Change what the chip says; None leaves a part as it is."""
         if icon_name is not None:
             self._icon_name = icon_name
@@ -83,7 +85,15 @@ class Chip(PaintedButton):
         if self._icon_name:
             draw_icon(painter, self._icon_name, x, height / 2 - 7, 14, ink)
             x += 20
-        paint.text(painter, x, height / 2 + self._px * 0.36, self.text(), self._px, 500, "text" if self._chevron and not self._active else ink)
+        paint.text(
+            painter,
+            x,
+            height / 2 + self._px * 0.36,
+            self.text(),
+            self._px,
+            500,
+            "text" if self._chevron and not self._active else ink,
+        )
         if self._chevron:
             draw_icon(painter, "chevron-down", rect.width() - 22, height / 2 - 6.5, 13, "text3")
         if self.focus_visible:

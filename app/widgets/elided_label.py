@@ -13,7 +13,9 @@ from app.widgets import paint
 class ElidedLabel(QWidget):
     """Plain text only, so that nothing a model or a file name says is read as markup. The tooltip holds the whole text."""
 
-    def __init__(self, text: str = "", px: int = 13, weight: int = 400, color_token: str = "text", parent: QWidget | None = None) -> None:
+    def __init__(
+        self, text: str = "", px: int = 13, weight: int = 400, color_token: str = "text", parent: QWidget | None = None
+    ) -> None:
         super().__init__(parent)
         self._text = text
         self._px = px
@@ -44,4 +46,13 @@ class ElidedLabel(QWidget):
     def paintEvent(self, event: QPaintEvent) -> None:
         painter = QPainter(self)
         paint.begin(painter)
-        paint.text(painter, 0, self.height() / 2 + self._px * 0.36, self._text, self._px, self._weight, self._color_token, max_width=self.width())
+        paint.text(
+            painter,
+            0,
+            self.height() / 2 + self._px * 0.36,
+            self._text,
+            self._px,
+            self._weight,
+            self._color_token,
+            max_width=self.width(),
+        )

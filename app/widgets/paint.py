@@ -1,4 +1,4 @@
-"""The few strokes that every painted widget is made of: rounded boxes, one line of text, key hints, dots, bars, the brand tile."""
+"""The few strokes that every painted widget is made of: boxes, one line of text, key hints, dots, bars, the brand tile."""
 
 from __future__ import annotations
 
@@ -22,11 +22,18 @@ def text_width(text: str, px: float, weight: int = 400, mono: bool = False) -> f
 
 def begin(painter: QPainter) -> None:
     """Smooth edges and text for a painter just opened on a widget."""
-    painter.setRenderHints(QPainter.RenderHint.Antialiasing | QPainter.RenderHint.TextAntialiasing | QPainter.RenderHint.SmoothPixmapTransform)
+    painter.setRenderHints(
+        QPainter.RenderHint.Antialiasing | QPainter.RenderHint.TextAntialiasing | QPainter.RenderHint.SmoothPixmapTransform
+    )
 
 
 def rounded(
-    painter: QPainter, rect: QRectF, radius: float = 8, fill: str | QColor | None = None, line: str | None = None, width: float = 1
+    painter: QPainter,
+    rect: QRectF,
+    radius: float = 8,
+    fill: str | QColor | None = None,
+    line: str | None = None,
+    width: float = 1,
 ) -> None:
     """A rounded box; with a line the stroke lies inside `rect`, so that 1 px lines are sharp."""
     painter.setPen(QPen(theme.color(line), width) if line else Qt.PenStyle.NoPen)
