@@ -298,6 +298,7 @@ class MainWindow(QMainWindow):
 
     def _apply_view_settings(self) -> None:
         chat = self._parts.settings.values.chat
+        self.page.composer.set_send_with_ctrl(chat.send_key == "ctrl_enter")
         self.page.set_list_shown(chat.show_list)
         self.page.set_side_panel_wanted(chat.side_panel)
         self._watch_sensors()

@@ -225,3 +225,19 @@ def test_a_changed_option_of_a_chat_holds_for_its_next_answer(stage: Stage) -> N
     assert isinstance(command, Generate)
     assert command.sampling.temperature == 0.3
     assert (command.messages or ())[0].content == "Rhyme."
+
+
+def test_the_send_key_follows_the_setting(stage: Stage) -> None:
+    stage.load()
+    edit = stage.window.page.composer._edit
+    stage.qtbot.keyClicks(edit, "one")
+    stage.qtbot.keyClick(edit, Qt.Key.Key_Return)
+    stage.qtbot.waitUntil(lambda: stage.controller.chat_id is not None)
+    stage.settle()
+    stage.parts.settings.set("chat.send_key", "ctrl_enter")
+    stage.qtbot.keyClicks(edit, "two")
+    stage.qtbot.keyClick(edit, Qt.Key.Key_Return)
+    assert stage.window.page.composer.text() == "two\n"
+    stage.qtbot.keyClick(edit, Qt.Key.Key_Return, Qt.KeyboardModifier.ControlModifier)
+    assert stage.window.page.composer.text() == ""
+    stage.qtbot.waitUntil(lambda: len(stage.shown()) == 4)
