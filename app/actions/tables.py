@@ -38,4 +38,5 @@ VIEW = (
 )
 HELP = (ActionRow("shortcuts", "Keyboard shortcuts", "Help", "F1"),)
 
-ACTIONS = FILE + CHAT + MODEL + VIEW + HELP
+ACTIONS = CHAT + MODEL + VIEW + FILE + HELP
+"""In the order of the palette."""

@@ -30,6 +30,13 @@ from app.settings.store import SettingsStore
 
 SHORTCUTS = "shortcuts"
 ABOUT = "about"
+PAGES_STYLE = """
+QListWidget { background: transparent; border: none; outline: none; }
+QListWidget::item { padding: 8px 10px; border-radius: 8px; margin: 1px 0; }
+QListWidget::item:selected { background: palette(mid); color: palette(text); }
+QListWidget::item:hover:!selected { background: palette(alternate-base); }
+"""
+"""Colours by role of the palette, so that both themes are served."""
 
 
 class PreferencesDialog(QDialog):
@@ -55,6 +62,7 @@ class PreferencesDialog(QDialog):
         self._pages.setFrameShape(QFrame.Shape.NoFrame)
         self._pages.setFixedWidth(180)
         self._pages.setAccessibleName(tr("Settings", "Sections"))
+        self._pages.setStyleSheet(PAGES_STYLE)
         self._stack = QStackedWidget(self)
         self._reload = _ReloadBar(self)
         self._reload.hide()
@@ -96,6 +104,9 @@ class PreferencesDialog(QDialog):
         layout.addWidget(content)
         layout.addStretch(1)
         area.setWidget(holder)
+        # setWidget makes it opaque; the dialog's own surface is to be seen.
+        holder.setAutoFillBackground(False)
+        area.viewport().setAutoFillBackground(False)
         self._keys.append(key)
         self._pages.addItem(title)
         self._stack.addWidget(area)

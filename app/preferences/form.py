@@ -6,27 +6,30 @@ from typing import Any, Literal, get_args, get_origin
 
 from annotated_types import Ge, Le
 from PySide6.QtCore import QObject, QSignalBlocker, Qt, QTimer, Signal
+from PySide6.QtGui import QPalette
 from PySide6.QtWidgets import (
     QCheckBox,
     QComboBox,
     QDoubleSpinBox,
-    QFormLayout,
+    QGridLayout,
     QLabel,
     QLineEdit,
     QPlainTextEdit,
     QSpinBox,
-    QVBoxLayout,
     QWidget,
 )
 
 from app import theme
 from app.errors import SettingsError
 from app.i18n import tr
-from app.settings.schema import Note, note_of, section_type
+from app.settings.schema import note_of, section_type
 from app.settings.store import SettingsStore
 
 MAX_INT = 2**31 - 1
 TYPING_MS = 400
+FIELD_WIDTH = 180
+LABEL_WIDTH = 150
+ROW_GAP = 12
 
 
 class OptionEditor(QObject):
@@ -76,6 +79,7 @@ class OptionEditor(QObject):
 
     def _make_choice(self, parent: QWidget) -> QWidget:
         combo = QComboBox(parent)
+        combo.setMinimumWidth(FIELD_WIDTH)
         for label in self.note.choices:
             combo.addItem(tr("Settings", label))
         combo.currentIndexChanged.connect(lambda index: self.changed.emit(self._values[index]))
@@ -85,12 +89,14 @@ class OptionEditor(QObject):
         low, high = self._bounds
         if kind is int:
             whole = QSpinBox(parent)
+            whole.setFixedWidth(FIELD_WIDTH)
             whole.setRange(int(low), int(min(high, MAX_INT)))
             whole.setSingleStep(int(self.note.step))
             whole.setKeyboardTracking(False)
             whole.valueChanged.connect(lambda value: self.changed.emit(value))
             return whole
         spin = QDoubleSpinBox(parent)
+        spin.setFixedWidth(FIELD_WIDTH)
         spin.setDecimals(2)
         spin.setRange(low, high)
         spin.setSingleStep(self.note.step)
@@ -136,19 +142,18 @@ class SectionForm(QWidget):
         super().__init__(parent)
         self._settings = settings
         self.editors: dict[str, OptionEditor] = {}
-        layout = QFormLayout(self)
-        layout.setContentsMargins(0, 0, 0, 0)
-        layout.setHorizontalSpacing(20)
-        layout.setVerticalSpacing(14)
-        layout.setFieldGrowthPolicy(QFormLayout.FieldGrowthPolicy.ExpandingFieldsGrow)
-        layout.setLabelAlignment(Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignTop)
+        grid = QGridLayout(self)
+        grid.setContentsMargins(0, 0, 0, 0)
+        grid.setHorizontalSpacing(24)
+        grid.setVerticalSpacing(4)
+        grid.setColumnMinimumWidth(0, LABEL_WIDTH)
+        grid.setColumnStretch(1, 1)
         for key in keys:
             editor = OptionEditor(key, self)
             editor.show_value(settings.values.get(key))
             editor.changed.connect(lambda value, key=key: self._on_changed(key, value))
             self.editors[key] = editor
-            label = "" if isinstance(editor.widget, QCheckBox) else tr("Settings", editor.note.label)
-            layout.addRow(label, _with_help(editor.widget, editor.note, self))
+            _add_row(grid, editor)
 
     def _on_changed(self, key: str, value: Any) -> None:
         try:
@@ -159,17 +164,19 @@ class SectionForm(QWidget):
             self.reload_needed.emit()
 
 
-def _with_help(widget: QWidget, note: Note, parent: QWidget) -> QWidget:
-    if not note.help:
-        return widget
-    box = QWidget(parent)
-    layout = QVBoxLayout(box)
-    layout.setContentsMargins(0, 0, 0, 0)
-    layout.setSpacing(4)
-    layout.addWidget(widget)
-    text = QLabel(tr("Settings", note.help), box)
-    text.setWordWrap(True)
-    text.setFont(theme.font(12))
-    text.setForegroundRole(text.palette().ColorRole.PlaceholderText)
-    layout.addWidget(text)
-    return box
+def _add_row(grid: QGridLayout, editor: OptionEditor) -> None:
+    """Label and editor, below the editor its help, below that a gap. A check box carries its label itself."""
+    row = grid.rowCount()
+    if not isinstance(editor.widget, QCheckBox):
+        label = QLabel(tr("Settings", editor.note.label), editor.widget.parentWidget())
+        label.setBuddy(editor.widget)
+        grid.addWidget(label, row, 0, Qt.AlignmentFlag.AlignTop)
+    wide = isinstance(editor.widget, QPlainTextEdit | QLineEdit | QCheckBox)
+    grid.addWidget(editor.widget, row, 1, Qt.AlignmentFlag(0) if wide else Qt.AlignmentFlag.AlignLeft)
+    if editor.note.help:
+        text = QLabel(tr("Settings", editor.note.help), editor.widget.parentWidget())
+        text.setWordWrap(True)
+        text.setFont(theme.font(12))
+        text.setForegroundRole(QPalette.ColorRole.PlaceholderText)
+        grid.addWidget(text, row + 1, 1)
+    grid.setRowMinimumHeight(row + 2, ROW_GAP)

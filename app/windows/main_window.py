@@ -18,6 +18,7 @@ from app.i18n import tr
 from app.ops.chat_ops import Undo
 from app.preferences.dialog import SHORTCUTS, PreferencesDialog
 from app.welcome.welcome_page import WelcomePage
+from app.widgets.buttons import PushButton
 from app.widgets.rail import Rail
 from app.widgets.toast import Toast
 from app.windows.chat_controller import ChatController
@@ -138,7 +139,8 @@ class MainWindow(QMainWindow):
             self.show_notice(tr("Window", "Layerdeck crashed several times, so no model was loaded. Choose one with Ctrl+L."))
         elif settings.general.start_with_last_model:
             self._parts.models.load_default()
-        self.page.composer.focus()
+        if self._stack.currentWidget() is self.page:
+            self.page.composer.focus()
 
     def come_to_front(self, model: str) -> None:
         """Another start asked for this window, maybe with a model."""
@@ -184,6 +186,9 @@ class MainWindow(QMainWindow):
         """The page of the first run."""
         self._welcome.refresh()
         self._stack.setCurrentWidget(self.welcome)
+        start = self.welcome.findChild(PushButton)
+        if start is not None:
+            start.setFocus(Qt.FocusReason.OtherFocusReason)
         self._watch_sensors()
 
     def load(self, path: str) -> None:
@@ -252,14 +257,16 @@ class MainWindow(QMainWindow):
         )
 
     def _open_model_file(self) -> None:
-        dialog = QFileDialog(self, tr("Window", "Open a model"), "", tr("Window", "Models (*.gguf);;All files (*)"))
+        last = self._parts.settings.values.engine.last_model
+        folder = str(Path(last).parent if last else Path.home())
+        dialog = QFileDialog(self, tr("Window", "Open a model"), folder, tr("Window", "Models (*.gguf);;All files (*)"))
         dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         dialog.setFileMode(QFileDialog.FileMode.ExistingFile)
         dialog.fileSelected.connect(self.load)
         dialog.open()
 
     def _add_model_folder(self) -> None:
-        dialog = QFileDialog(self, tr("Window", "Choose a folder with models"))
+        dialog = QFileDialog(self, tr("Window", "Choose a folder with models"), str(Path.home()))
         dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         dialog.setFileMode(QFileDialog.FileMode.Directory)
         dialog.setOption(QFileDialog.Option.ShowDirsOnly, True)

@@ -4,21 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from PySide6.QtCore import QLocale
 from PySide6.QtWidgets import QWidget
 
 from app.i18n import tr
 from app.ops.model_files import ModelFile
+from app.widgets.format import bytes_text
 from app.windows.picker import Entry, Picker, matching
 
 OPEN_FILE = "open_model_file"
 ADD_FOLDER = "add_model_folder"
-
-
-def bytes_text(n_bytes: int) -> str:
-    """A size in units of 1000, as the rest of the window shows it."""
-    formatted = QLocale().formattedDataSize(n_bytes, 1, QLocale.DataSizeFormat.DataSizeSIFormat)
-    return formatted.replace("kB", "KB")
 
 
 def model_entries(query: str, models: Sequence[ModelFile], loaded: str) -> tuple[Entry, ...]:
