@@ -24,9 +24,11 @@ from app.widgets import paint
 
 GUTTER = 38
 """Left of the text column, for the avatar."""
-_AFTER_USER = 20
+_AFTER_USER = 16
 _AFTER_ASSISTANT = 28
 _GAP = 14
+_LEAD = 5
+"""Puts a first line of text on the middle of the avatar."""
 
 
 class MessageView(QWidget):
@@ -237,14 +239,15 @@ class MessageView(QWidget):
             self._prefill.setGeometry(GUTTER, -2, column, PREFILL_HEIGHT)
             y = PREFILL_HEIGHT
         height = self._column.layout_width(column)
+        y += 0 if self._column.starts_framed() else _LEAD
         self._column.setGeometry(GUTTER, y, column, height)
         y += height
         if self._error is not None:
-            y += _GAP if height else 0
+            y += _GAP if height else -_LEAD
             error_height = self._error.layout_width(column)
             self._error.setGeometry(GUTTER, y, column, error_height)
             y += error_height
-        self._footer_top = y + (16 if y else 0)
+        self._footer_top = y + (12 if y else 0)
         self._place_footer()
         if self._prefill is not None and not self._text:
             return max(30, y)

@@ -25,7 +25,7 @@ from app.store.rows import MessageRow
 COLUMN = 720
 _SIDE = 58
 _TOP = 23
-_FOOT = 24
+_FOOT = 4
 _STICK = 24
 """Pixels from the end within which the view counts as being at the end."""
 
@@ -208,7 +208,7 @@ class TranscriptView(QAbstractScrollArea):
 
     def column_rect(self) -> QRect:
         """The text column in viewport coordinates; composer and cards align with it."""
-        width = self.viewport().width()
+        width = self.width()
         column = min(COLUMN, max(240, width - 2 * _SIDE))
         return QRect((width - column) // 2, 0, column, self.viewport().height())
 

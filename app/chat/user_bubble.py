@@ -14,7 +14,7 @@ from app.widgets import paint
 from app.widgets.buttons import LinkButton
 from app.widgets.format import bytes_text
 
-_PAD_X, _PAD_Y = 16, 11
+_PAD_X, _PAD_Y, _FOOT = 16, 11, 7
 _SHARE = 0.5834
 """The bubble takes at most this share of the column: 420 of 720 pixels."""
 _PREVIEW = 4000
@@ -72,7 +72,7 @@ class UserBubble(QWidget):
             self._more.setGeometry(_PAD_X - 1, _PAD_Y + height + 4, self._more.sizeHint().width(), 20)
             height += 24
             inner = max(inner, self._more.sizeHint().width())
-        return QSize(inner + 2 * _PAD_X, height + 2 * _PAD_Y)
+        return QSize(inner + 2 * _PAD_X, height + _PAD_Y + _FOOT)
 
     def text_views(self) -> tuple[TextView, ...]:
         """The text."""

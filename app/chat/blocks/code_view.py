@@ -27,8 +27,8 @@ from app.widgets.copy_button import CopyButton
 
 HEADER = 33
 _PAD_X = 16
-_PAD_TOP = 7
-_PAD_FOOT = 16
+_PAD_TOP = 5
+_PAD_FOOT = 18
 LINE = 24
 _COLOR_MS = 250
 _OPEN_LIMIT = 8 * 1024

@@ -87,7 +87,7 @@ class ThinkView(BlockView):
         if self._tokens is not None:
             figure = self.tr("{n} tokens").format(n=count_text(self._tokens))
         else:
-            figure = self.tr("%n word(s)", "", len(thought_of(self._block.source).split()))
+            figure = self.tr("%n words", "", len(thought_of(self._block.source).split()))
         self._header.set_texts(title, figure)
 
     def _on_toggled(self, opened: bool) -> None:
