@@ -56,7 +56,7 @@ class ChatPage(QWidget):
         row.addWidget(self._middle, 1)
         row.addWidget(self.side_panel)
         self._find = FindBar(self._middle)
-        self.toast = Toast(self._middle)
+        self.toast = Toast(self._stack)
         self.setAcceptDrops(True)
         self.header.set_rename_enabled(False)
         self._connect()

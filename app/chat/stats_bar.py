@@ -27,6 +27,7 @@ class StatsBar(QWidget):
         self._rate: float | None = None
         self._parts: tuple[str, ...] = ()
         self._status = ""
+        self._by_user = False
         self._continue = LinkButton(self.tr("Continue"), self, px=12)
         self._continue.clicked.connect(self.continue_requested)
         self._continue.hide()
@@ -44,6 +45,7 @@ class StatsBar(QWidget):
             parts.append(self.tr("prefill {rate} tok/s").format(rate=rate_text(figures.prefill_tok_s)))
         self._parts = tuple(parts)
         self._status = {"interrupted": self.tr("Interrupted"), "stopped": self.tr("Stopped")}.get(status, "")
+        self._by_user = status == "stopped"
         self._continue.setVisible(bool(self._status))
         self._place()
         self.setAccessibleName(", ".join(part for part in (self._status, self._rate_text(), *self._parts) if part))
@@ -82,7 +84,8 @@ class StatsBar(QWidget):
         paint.begin(painter)
         x = 0.0
         if self._status:
-            self._chip(painter, x, self._status_width(), "circle-alert", self._status, "warn")
+            icon_name, token = ("square", "text2") if self._by_user else ("circle-alert", "warn")
+            self._chip(painter, x, self._status_width(), icon_name, self._status, token)
             x = self._status_width() + 10 + self._continue.width() + 14
         if self._rate is not None:
             self._chip(painter, x, self._chip_width(), "zap", self._rate_text(), "ok")

@@ -169,7 +169,7 @@ class TranscriptView(QAbstractScrollArea):
 
     # Search
 
-    def find(self, text: str) -> int:
+    def find(self, text: str) -> int:  # type: ignore[override]
         """Mark a text and go to its last message that holds it; returns how many messages do."""
         self._needle = text
         wanted = text.casefold()
@@ -308,7 +308,9 @@ class TranscriptView(QAbstractScrollArea):
             self._pill.setVisible(away)
             self._pill.raise_()
         size = self._pill.sizeHint()
-        self._pill.setGeometry((self.width() - size.width()) // 2, self.height() - size.height() - 12, size.width(), size.height())
+        self._pill.setGeometry(
+            (self.width() - size.width()) // 2, self.height() - size.height() - 12, size.width(), size.height()
+        )
 
     # Events
 

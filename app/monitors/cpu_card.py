@@ -79,7 +79,15 @@ class CpuCard(QWidget):
         paint.text(painter, right, 22, heat, 12, 600, "warn" if temperature and temperature >= _WARM_C else "text", "right")
         y = 33 + self._grid.wanted_height() + 19
         cores = len(cpu.use_percent) if cpu is not None else 0
-        paint.text(painter, _PAD, y + 18, self.tr("Use, one core") if cores == 1 else self.tr("Use, %n cores", "", cores), 11, 500, "text3")
+        paint.text(
+            painter,
+            _PAD,
+            y + 18,
+            self.tr("Use, one core") if cores == 1 else self.tr("Use, %n cores", "", cores),
+            11,
+            500,
+            "text3",
+        )
         paint.text(painter, right, y + 18, self._use_text(), 11, 500, "text2", "right")
         paint.text(painter, _PAD, y + 36, self.tr("RAM"), 11, 500, "text3")
         paint.text(painter, right, y + 36, self._ram_text(), 11, 500, "text2", "right")

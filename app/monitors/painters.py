@@ -7,6 +7,7 @@ times as much (measured 2.3 ms against 0.1 ms for 120 points).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 from PySide6.QtCore import QLineF, QPointF, QRectF, QSize, Qt
 from PySide6.QtGui import QLinearGradient, QPainter, QPaintEvent, QPen, QPolygonF
@@ -61,7 +62,7 @@ class Sparkline(QWidget):
         painter.drawPolygon(QPolygonF([*points, QPointF(points[-1].x(), foot), QPointF(points[0].x(), foot)]))
         painter.setRenderHint(QPainter.RenderHint.Antialiasing)
         painter.setPen(QPen(theme.color(self._token), 1.5, Qt.PenStyle.SolidLine, Qt.PenCapStyle.RoundCap))
-        painter.drawLines([QLineF(a, b) for a, b in zip(points, points[1:], strict=False)])
+        painter.drawLines([QLineF(a, b) for a, b in pairwise(points)])
 
 
 class HeatGrid(QWidget):

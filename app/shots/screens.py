@@ -184,7 +184,9 @@ def first_run() -> QWidget:
             disk_path="/home/you/models",
         )
     )
-    page.set_models((ModelChoice("smollm2", "SmolLM2 135M", "Q4_1", 98_000_000, "Included. Checks that everything works.", True),))
+    page.set_models(
+        (ModelChoice("smollm2", "SmolLM2 135M", "Q4_1", 98_000_000, "Included. Checks that everything works.", True),)
+    )
     return Frame(page)
 
 

@@ -33,7 +33,10 @@ def place(layer: int, kind: str) -> str:
 ```
 
 """
-SUMMARY = "**中文总结：**注意力与 KV 缓存放显存，路由专家按层交替绑定到两个 NUMA 节点；瓶颈是内存带宽，预计每秒十二个词元，比全部放内存快"
+SUMMARY = (
+    "**中文总结：**注意力与 KV 缓存放显存，路由专家按层交替绑定到两个 NUM"
+    "A 节点；瓶颈是内存带宽，预计每秒十二个词元，比全部放内存快"
+)
 MATH = """The time per token is the sum over devices of bytes read over bandwidth:
 
 $$t = \\sum_{i=1}^{n} \\frac{b_i}{B_i} + \\max_j \\lambda_j$$
@@ -77,7 +80,10 @@ def streaming() -> tuple[MessageRow, ...]:
 def long_answer() -> tuple[MessageRow, ...]:
     """Formulas, lists, a quote, an image that is not loaded."""
     figures = Figures(286, 640, 12.4, 208.0, 1.1)
-    return (message(1, "user", "What bounds the time per token?"), message(2, "assistant", MATH, figures=figures, position=(1, 3)))
+    return (
+        message(1, "user", "What bounds the time per token?"),
+        message(2, "assistant", MATH, figures=figures, position=(1, 3)),
+    )
 
 
 def ended_badly() -> tuple[MessageRow, ...]:
@@ -85,9 +91,17 @@ def ended_badly() -> tuple[MessageRow, ...]:
     cause = "The context is full: 8,192 of 8,192 tokens are used. Start a new chat, or load the model with a longer context."
     return (
         message(1, "user", "Summarise the design document."),
-        message(2, "assistant", "The document has three parts. The first one", "stopped", figures=Figures(11, 420, 38.2, 640.0, 0.7)),
+        message(
+            2, "assistant", "The document has three parts. The first one", "stopped", figures=Figures(11, 420, 38.2, 640.0, 0.7)
+        ),
         message(3, "user", "Go on."),
-        message(4, "assistant", "describes the engine: it reads a GGUF file, builds a plan", "interrupted", figures=Figures(14, 455, 37.9)),
+        message(
+            4,
+            "assistant",
+            "describes the engine: it reads a GGUF file, builds a plan",
+            "interrupted",
+            figures=Figures(14, 455, 37.9),
+        ),
         message(5, "user", "And the rest?"),
         message(6, "assistant", "", "error", error=cause),
     )
@@ -128,5 +142,12 @@ def long_history(n: int) -> tuple[MessageRow, ...]:
         if i % 2:
             rows.append(message(i, "user", f"Question {i // 2 + 1}: how much does it cost?"))
         else:
-            rows.append(message(i, "assistant", lines * (1 + int(4 * abs(math.sin(i)))) + "\n\nAnd a second paragraph.", figures=Figures(80, 40, 37.0)))
+            rows.append(
+                message(
+                    i,
+                    "assistant",
+                    lines * (1 + int(4 * abs(math.sin(i)))) + "\n\nAnd a second paragraph.",
+                    figures=Figures(80, 40, 37.0),
+                )
+            )
     return tuple(rows)

@@ -83,7 +83,13 @@ class PushButton(PaintedButton):
             paint.rounded(painter, rect, 9, theme.color("accent").lighter(108) if self.hovered else "accent")
             return "on_accent"
         resting = "overlay" if self._kind == "solid" else "raised"
-        paint.rounded(painter, rect, 9, "line2" if self.hovered and self._kind == "solid" else ("overlay" if self.hovered else resting), "line2")
+        paint.rounded(
+            painter,
+            rect,
+            9,
+            "line2" if self.hovered and self._kind == "solid" else ("overlay" if self.hovered else resting),
+            "line2",
+        )
         return "err" if self._kind == "danger" else "text"
 
 

@@ -148,9 +148,9 @@ class CodeView(BlockView):
                 return
             stop = min(end, block.position() + block.length())
             part = QTextLayout.FormatRange()
-            part.start = start - block.position()  # type: ignore[attr-defined]
-            part.length = stop - start  # type: ignore[attr-defined]
-            part.format = fmt  # type: ignore[attr-defined]
+            part.start = start - block.position()
+            part.length = stop - start
+            part.format = fmt
             by_line.setdefault(block.blockNumber(), []).append(part)
             start = stop
 

@@ -60,7 +60,7 @@ class TableView(BlockView):
             line = []
             for c, text in enumerate(row):
                 role = "header" if r == 0 else ("first" if c == 0 else "cell")
-                key = (text, role, table.aligns[c])
+                key: tuple[str, str, str] = (text, role, table.aligns[c])
                 used[key] = used.get(key) or self._cells.get(key) or self._make(*key)
                 line.append(used[key])
             self._grid.append(line)
