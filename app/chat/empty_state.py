@@ -1,4 +1,4 @@
-"""EmptyState: what the transcript's place shows before the first message: the model and three examples, or what to do without one."""
+"""EmptyState: what stands in the place of the first message: the model and three examples, or what to do without a model."""
 
 from __future__ import annotations
 

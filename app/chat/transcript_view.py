@@ -267,6 +267,8 @@ class TranscriptView(QAbstractScrollArea):
         left = self.column_rect().left() - GUTTER
         for message_id, view in self._views.items():
             view.move(left, _TOP + self._heights.offset(self._where[message_id]) - top)
+            if view.isHidden():
+                view.show()
 
     def _ensure(self, first: int, last: int) -> bool:
         """Make the widgets of a range; True if a height turned out to be another than estimated."""
@@ -292,7 +294,6 @@ class TranscriptView(QAbstractScrollArea):
         view.action_requested.connect(lambda action: self._on_view_action(row.id, action))
         view.branch_requested.connect(lambda step: self.branch_requested.emit(row.id, step))
         view.edited.connect(lambda text: self.edit_requested.emit(row.id, text))
-        view.show()
         return view
 
     def _drop_views(self, message_ids: list[int]) -> None:
