@@ -22,21 +22,21 @@ LD_INLINE void ld_group_sums_avx2(const uint8_t *q, const uint8_t *x, size_t act
                                   __m256i sum[4][2]) {
     const __m256i ones = _mm256_set1_epi16(1);
     const int run = kind == LD_NIBBLES ? n_steps : kind == LD_SIX_BITS ? 2 : 1; // steps that fit a 16-bit sum
-    for (int first = 0; first < n_steps; first += run) {
+    LD_UNROLL for (int first = 0; first < n_steps; first += run) {
         __m256i pairs[4][2];
-        for (int step = first; step < first + run; step++) {
+        LD_UNROLL for (int step = first; step < first + run; step++) {
             const __m256i w[2] = {*(const __m256i *)(q + 128 * step), *(const __m256i *)(q + 128 * step + 32)};
-            for (int a = 0; a < n_act; a++) {
+            LD_UNROLL for (int a = 0; a < n_act; a++) {
                 const __m256i four = _mm256_set1_epi32(*(const int32_t *)(x + a * act_stride + 4 * step));
-                for (int h = 0; h < 2; h++) {
+                LD_UNROLL for (int h = 0; h < 2; h++) {
                     const __m256i product = kind == LD_INT8 ? _mm256_maddubs_epi16(_mm256_abs_epi8(w[h]), _mm256_sign_epi8(four, w[h]))
                                                             : _mm256_maddubs_epi16(w[h], four);
                     pairs[a][h] = step == first ? product : _mm256_add_epi16(pairs[a][h], product);
                 }
             }
         }
-        for (int a = 0; a < n_act; a++)
-            for (int h = 0; h < 2; h++) {
+        LD_UNROLL for (int a = 0; a < n_act; a++)
+            LD_UNROLL for (int h = 0; h < 2; h++) {
                 const __m256i fours = _mm256_madd_epi16(pairs[a][h], ones);
                 sum[a][h] = first == 0 ? fours : _mm256_add_epi32(sum[a][h], fours);
             }
@@ -52,12 +52,12 @@ LD_INLINE void ld_f32_tile_avx2(const float *panel, const uint8_t *act, size_t a
                                 int64_t n_rows, int64_t start, int64_t depth) {
     for (int64_t first = 0; first < n_rows; first += 16) {
         __m256 acc[6][2];
-        for (int a = 0; a < n_act; a++) acc[a][0] = acc[a][1] = _mm256_setzero_ps();
+        LD_UNROLL for (int a = 0; a < n_act; a++) acc[a][0] = acc[a][1] = _mm256_setzero_ps();
         const uint8_t *x = act + 4 * start;
         const float *w = panel + first;
         for (int64_t i = 0; i < depth; i++) {
             const __m256 w0 = _mm256_load_ps(w), w1 = _mm256_load_ps(w + 8);
-            for (int a = 0; a < n_act; a++) {
+            LD_UNROLL for (int a = 0; a < n_act; a++) {
                 const __m256 value = _mm256_set1_ps(*(const float *)(x + a * act_stride));
                 acc[a][0] = _mm256_fmadd_ps(w0, value, acc[a][0]);
                 acc[a][1] = _mm256_fmadd_ps(w1, value, acc[a][1]);
@@ -65,8 +65,8 @@ LD_INLINE void ld_f32_tile_avx2(const float *panel, const uint8_t *act, size_t a
             w += LD_PANEL_ROWS;
             x += 4;
         }
-        for (int a = 0; a < n_act; a++)
-            for (int h = 0; h < 2; h++) ld_add_to_rows(y + a * y_stride + first + 8 * h, acc[a][h], n_rows - first - 8 * h, start == 0);
+        LD_UNROLL for (int a = 0; a < n_act; a++)
+            LD_UNROLL for (int h = 0; h < 2; h++) ld_add_to_rows(y + a * y_stride + first + 8 * h, acc[a][h], n_rows - first - 8 * h, start == 0);
     }
 }
 

@@ -20,7 +20,7 @@ LD_INLINE void ld_store_sums(const __m256 *acc, float *y, const int n_rows) {
         _mm_storeu_ps(y, _mm_add_ps(_mm256_castps256_ps128(s), _mm256_extractf128_ps(s, 1)));
         return;
     }
-    for (int r = 0; r < n_rows; r++) y[r] = ld_sum8(acc[r]);
+    LD_UNROLL for (int r = 0; r < n_rows; r++) y[r] = ld_sum8(acc[r]);
 }
 
 // Computes n_rows rows for n_act activations, both compile-time constants; sums go to y[a * y_stride + r].
@@ -64,26 +64,26 @@ LD_INLINE void ld_store_sums(const __m256 *acc, float *y, const int n_rows) {
 #define LD_DEFINE_FEW_F32(name, format) \
     LD_INLINE void name##_rows(LD_ROWS_ARGS) { \
         __m256 acc[4][4], v[4]; \
-        for (int a = 0; a < n_act; a++) for (int r = 0; r < n_rows; r++) acc[a][r] = _mm256_setzero_ps(); \
+        LD_UNROLL for (int a = 0; a < n_act; a++) LD_UNROLL for (int r = 0; r < n_rows; r++) acc[a][r] = _mm256_setzero_ps(); \
         for (int64_t g = 0; g < k / 32; g++) { \
-            for (int r = 0; r < n_rows; r++) { \
+            LD_UNROLL for (int r = 0; r < n_rows; r++) { \
                 ld_prefetch(w + r * w_stride + ld_row_bytes_##format(32) * g); \
                 ld_values_##format(w + r * w_stride, g, v); \
-                for (int a = 0; a < n_act; a++) \
-                    for (int i = 0; i < 4; i++) \
+                LD_UNROLL for (int a = 0; a < n_act; a++) \
+                    LD_UNROLL for (int i = 0; i < 4; i++) \
                         acc[a][r] = _mm256_fmadd_ps(v[i], _mm256_load_ps((const float *)(act + a * act_stride) + 32 * g + 8 * i), acc[a][r]); \
             } \
         } \
         if (k % 32) \
-            for (int r = 0; r < n_rows; r++) { \
+            LD_UNROLL for (int r = 0; r < n_rows; r++) { \
                 ld_tail_values_##format(w + r * w_stride, k, v); \
-                for (int a = 0; a < n_act; a++) { \
+                LD_UNROLL for (int a = 0; a < n_act; a++) { \
                     float x[32] = {0}; \
                     memcpy(x, (const float *)(act + a * act_stride) + (k & ~(int64_t)31), 4 * (size_t)(k % 32)); \
-                    for (int i = 0; i < 4; i++) acc[a][r] = _mm256_fmadd_ps(v[i], _mm256_loadu_ps(x + 8 * i), acc[a][r]); \
+                    LD_UNROLL for (int i = 0; i < 4; i++) acc[a][r] = _mm256_fmadd_ps(v[i], _mm256_loadu_ps(x + 8 * i), acc[a][r]); \
                 } \
             } \
-        for (int a = 0; a < n_act; a++) ld_store_sums(acc[a], y + a * y_stride, n_rows); \
+        LD_UNROLL for (int a = 0; a < n_act; a++) ld_store_sums(acc[a], y + a * y_stride, n_rows); \
     } \
     LD_DEFINE_FEW(name, name##_rows)
 
