@@ -1,0 +1,103 @@
+// How a `few` walks its rows: several rows in flight for few activations, one row and up to four activations otherwise, so that a row
+// comes from memory once and its unpacking serves four activations. Also `few_f32`, for every format.
+#pragma once
+
+// How far ahead of its use a weight is asked for. A few KiB cover the latency of memory at 10 bytes a cycle.
+#define LD_AHEAD 3072
+
+LD_INLINE void ld_prefetch(const uint8_t *w) { _mm_prefetch((const char *)w + LD_AHEAD, _MM_HINT_T0); }
+
+LD_INLINE float ld_sum8(__m256 v) {
+    __m128 s = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
+    s = _mm_add_ps(s, _mm_movehl_ps(s, s));
+    return _mm_cvtss_f32(_mm_add_ss(s, _mm_movehdup_ps(s)));
+}
+
+// y[r] = sum of acc[r] for n_rows rows.
+LD_INLINE void ld_store_sums(const __m256 *acc, float *y, const int n_rows) {
+    if (n_rows == 4) {
+        const __m256 s = _mm256_hadd_ps(_mm256_hadd_ps(acc[0], acc[1]), _mm256_hadd_ps(acc[2], acc[3]));
+        _mm_storeu_ps(y, _mm_add_ps(_mm256_castps256_ps128(s), _mm256_extractf128_ps(s, 1)));
+        return;
+    }
+    LD_UNROLL for (int r = 0; r < n_rows; r++) y[r] = ld_sum8(acc[r]);
+}
+
+// Computes n_rows rows for n_act activations, both compile-time constants; sums go to y[a * y_stride + r].
+#define LD_ROWS_ARGS const uint8_t *w, size_t w_stride, const uint8_t *act, size_t act_stride, float *y, size_t y_stride, int64_t k, const int n_rows, const int n_act
+#define LD_ROWS_PASS(rows, acts) w + row * w_stride, w_stride, act, act_stride, y + row, y_stride, k, rows, acts
+
+// Defines the function `name` with the signature of ld_linear_few over `rows_fn`, which has LD_ROWS_ARGS and is always inlined.
+#define LD_DEFINE_FEW(name, rows_fn) LD_DEFINE_FEW_EXPANDED(name, rows_fn) // LD_NAME in the arguments is expanded first
+#define LD_DEFINE_FEW_EXPANDED(name, rows_fn) \
+    static void name##_1(const uint8_t *w, size_t w_stride, const uint8_t *act, size_t act_stride, float *y, size_t y_stride, int64_t k, int64_t n) { \
+        int64_t row = 0; \
+        for (; row + 4 <= n; row += 4) rows_fn(LD_ROWS_PASS(4, 1)); \
+        for (; row < n; row++) rows_fn(LD_ROWS_PASS(1, 1)); \
+    } \
+    static void name##_2(const uint8_t *w, size_t w_stride, const uint8_t *act, size_t act_stride, float *y, size_t y_stride, int64_t k, int64_t n) { \
+        int64_t row = 0; \
+        for (; row + 2 <= n; row += 2) rows_fn(LD_ROWS_PASS(2, 2)); \
+        for (; row < n; row++) rows_fn(LD_ROWS_PASS(1, 2)); \
+    } \
+    static __attribute__((noinline)) void name##_row3(const uint8_t *w, const uint8_t *act, size_t act_stride, float *y, size_t y_stride, int64_t k) { \
+        rows_fn(w, 0, act, act_stride, y, y_stride, k, 1, 3); \
+    } \
+    static __attribute__((noinline)) void name##_row4(const uint8_t *w, const uint8_t *act, size_t act_stride, float *y, size_t y_stride, int64_t k) { \
+        rows_fn(w, 0, act, act_stride, y, y_stride, k, 1, 4); \
+    } \
+    static void name(LD_FEW_ARGS) { \
+        if (n_act == 1) { name##_1(w, w_stride, act, act_stride, y, y_stride, k, n); return; } \
+        if (n_act == 2) { name##_2(w, w_stride, act, act_stride, y, y_stride, k, n); return; } \
+        for (int64_t row = 0; row < n; row++) { \
+            const uint8_t *x = act, *w_row = w + row * w_stride; \
+            float *y_row = y + row; \
+            int64_t left = n_act; \
+            for (; left >= 4; left -= 4, x += 4 * act_stride, y_row += 4 * y_stride) name##_row4(w_row, x, act_stride, y_row, y_stride, k); \
+            if (left == 3) name##_row3(w_row, x, act_stride, y_row, y_stride, k); \
+            else if (left == 2) name##_2(w_row, w_stride, x, act_stride, y_row, y_stride, k, 1); \
+            else if (left == 1) name##_1(w_row, w_stride, x, act_stride, y_row, y_stride, k, 1); \
+        } \
+    }
+
+// f32 activations: two partial sums for each row and activation while there are registers for them.
+#define LD_DEFINE_FEW_F32(name, format) \
+    LD_INLINE void name##_rows(LD_ROWS_ARGS) { \
+        __m256 acc[4][4], v[4]; \
+        LD_UNROLL for (int a = 0; a < n_act; a++) LD_UNROLL for (int r = 0; r < n_rows; r++) acc[a][r] = _mm256_setzero_ps(); \
+        for (int64_t g = 0; g < k / 32; g++) { \
+            LD_UNROLL for (int r = 0; r < n_rows; r++) { \
+                ld_prefetch(w + r * w_stride + ld_row_bytes_##format(32) * g); \
+                ld_values_##format(w + r * w_stride, g, v); \
+                LD_UNROLL for (int a = 0; a < n_act; a++) \
+                    LD_UNROLL for (int i = 0; i < 4; i++) \
+                        acc[a][r] = _mm256_fmadd_ps(v[i], _mm256_load_ps((const float *)(act + a * act_stride) + 32 * g + 8 * i), acc[a][r]); \
+            } \
+        } \
+        if (k % 32) \
+            LD_UNROLL for (int r = 0; r < n_rows; r++) { \
+                ld_tail_values_##format(w + r * w_stride, k, v); \
+                LD_UNROLL for (int a = 0; a < n_act; a++) { \
+                    float x[32] = {0}; \
+                    memcpy(x, (const float *)(act + a * act_stride) + (k & ~(int64_t)31), 4 * (size_t)(k % 32)); \
+                    LD_UNROLL for (int i = 0; i < 4; i++) acc[a][r] = _mm256_fmadd_ps(v[i], _mm256_loadu_ps(x + 8 * i), acc[a][r]); \
+                } \
+            } \
+        LD_UNROLL for (int a = 0; a < n_act; a++) ld_store_sums(acc[a], y + a * y_stride, n_rows); \
+    } \
+    LD_DEFINE_FEW(name, name##_rows)
+
+// Bytes of `values` values of a row, as a constant.
+#define LD_FORMAT(symbol, name, id, block, bytes, act) \
+    LD_INLINE int64_t ld_row_bytes_##symbol(const int values) { return (int64_t)values * bytes / block; }
+#include "../../formats.def"
+#undef LD_FORMAT
+
+LD_DEFINE_FEW_F32(ld_few_f32_avx2, f32)
+LD_DEFINE_FEW_F32(ld_few_f16_avx2, f16)
+LD_DEFINE_FEW_F32(ld_few_bf16_avx2, bf16)
+LD_DEFINE_FEW_F32(ld_few_q4_0_f32_avx2, q4_0)
+LD_DEFINE_FEW_F32(ld_few_q4_1_f32_avx2, q4_1)
+LD_DEFINE_FEW_F32(ld_few_q8_0_f32_avx2, q8_0)
+LD_DEFINE_FEW_F32(ld_few_q4_k_f32_avx2, q4_k)
+LD_DEFINE_FEW_F32(ld_few_q6_k_f32_avx2, q6_k)
