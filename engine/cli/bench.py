@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import os
 import platform
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from statistics import median
@@ -54,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
     with opened(args, longest) as direct:
         options = load_options(args)
         cost = work(direct, 2 if options.k_type == "f16" else 4, 2 if options.v_type == "f16" else 4)
-        threads = direct.model.n_threads
+        threads = options.n_threads or len(os.sched_getaffinity(0))
         tests = [("pp", n, d) for d in args.d for n in args.p if n] + [("tg", n, d) for d in args.d for n in args.n if n]
         samples: dict[tuple[str, int, int], list[float]] = {test: [] for test in tests}
         limits = []
@@ -165,6 +166,16 @@ def read_limit_gbps(threads: int) -> float:
 
 
 def op_times(direct: Direct) -> dict[str, float]:
-    """Microseconds a decode step spends in each kind of op, where the engine tells."""
-    timed: Callable[[], dict[str, float]] | None = getattr(direct.model, "op_times_us", None)
-    return {} if timed is None else timed()
+    """Microseconds of one decode step by kind of op, all layers together; empty for the reference engine."""
+    executor = direct.model.executor
+    if executor is None:
+        return {}
+    executor.profile = True
+    direct.step(filler(1, direct.model.spec.n_vocab), 0, 1)
+    executor.profile = False
+    sums: dict[str, float] = {}
+    for name, seconds_taken in executor.op_times():
+        unit, _, kind = name.partition(" ")
+        key = f"{unit.partition('.')[0]} {kind}"
+        sums[key] = sums.get(key, 0.0) + seconds_taken * 1e6
+    return {key: round(value, 1) for key, value in sums.items()}

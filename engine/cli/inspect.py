@@ -10,8 +10,8 @@ from engine.cli.output import note, write_json, write_text
 from engine.gguf import keys
 from engine.gguf.info import GgufFile, unit_of
 from engine.gguf.reader import read_gguf
+from engine.tokenizer.rules import check_tokenizer
 from engine.tokenizer.template_rules import check_template, template_of
-from engine.tokenizer.vocab import check_tokenizer
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

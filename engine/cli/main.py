@@ -1,5 +1,5 @@
-"""The door of all commands that need no window: finds the module of a command, imports only that one, runs it, and turns known errors
-into one line and an exit code (0 done, 1 known error, 2 usage, 130 interrupted)."""
+"""The door of all commands that need no window: imports the module of the command, and only that one, runs it, and turns known
+errors into one line and an exit code (0 done, 1 known error, 2 usage, 130 interrupted)."""
 
 from __future__ import annotations
 
@@ -8,12 +8,10 @@ import importlib
 import os
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import engine
 from engine.cli.output import note
 from engine.errors import EngineError
-
 
 COMMANDS = {
     "inspect": "engine.cli.inspect",
@@ -29,12 +27,6 @@ COMMANDS = {
 }
 """Command -> its module, imported only when the command runs. A module of one command has `add_arguments(parser)` and
 `run(args) -> exit code`; a module of several has `add_<command>_arguments` and `run_<command>` for each."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Command:
-    add_arguments: Callable[[argparse.ArgumentParser], None]
-    run: Callable[[argparse.Namespace], int]
 
 
 def is_command(word: str) -> bool:
@@ -61,23 +53,23 @@ def _usage() -> str:
     return f"usage: layerdeck [MODEL] | layerdeck COMMAND ... | layerdeck --version\ncommands: {', '.join(COMMANDS)}\n"
 
 
-def _load(name: str) -> _Command:
+def _load(name: str) -> tuple[Callable[[argparse.ArgumentParser], None], Callable[[argparse.Namespace], int]]:
     module = importlib.import_module(COMMANDS[name])
     if list(COMMANDS.values()).count(COMMANDS[name]) == 1:
-        return _Command(module.add_arguments, module.run)
-    return _Command(getattr(module, f"add_{name}_arguments"), getattr(module, f"run_{name}"))
+        return module.add_arguments, module.run
+    return getattr(module, f"add_{name}_arguments"), getattr(module, f"run_{name}")
 
 
 def _run(name: str, argv: Sequence[str]) -> int:
-    command = _load(name)
+    add_arguments, run = _load(name)
     parser = argparse.ArgumentParser(prog=f"layerdeck {name}")
-    command.add_arguments(parser)
+    add_arguments(parser)
     try:
         args = parser.parse_args(argv)
     except SystemExit as stop:
         return int(stop.code or 0)
     try:
-        code = command.run(args)
+        code = run(args)
         sys.stdout.flush()
         return code
     except EngineError as error:

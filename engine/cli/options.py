@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from engine.api.values import LoadOptions
+from engine.api.values import KvType, LoadOptions
 
 KV_TYPES = ("f32", "f16")
 
@@ -40,7 +40,7 @@ def add_load_options(parser: argparse.ArgumentParser) -> None:
 
 def load_options(args: argparse.Namespace) -> LoadOptions:
     """The options that `add_load_options` has parsed."""
-    default = "f32" if args.f32_activations else "f16"
+    default: KvType = "f32" if args.f32_activations else "f16"
     return LoadOptions(
         n_threads=args.threads,
         n_ctx=args.context,

@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 import engine
-from engine.cli.output import write_json, write_text
 from engine.cli.options import add_json_option
+from engine.cli.output import write_json, write_text
 from engine.hardware.sampler import cpu_name
 from engine.quants.formats import FORMATS, QuantFormat
 from engine.quants.reference import dequantise

@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 import re
 from array import array
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from engine.gguf import keys
 from engine.gguf.info import GgufFile
@@ -15,8 +15,7 @@ _ARCHITECTURE = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_-]|\.(?!\.)){0,63}")
 _BROKEN = "the file is broken; get another copy"
 
 
-@dataclass(frozen=True, slots=True)
-class _Range:
+class _Range(NamedTuple):
     """A whole number from `low` to `high`, or, where `per_layer`, an array of numbers from 0 to `high`."""
 
     low: int

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 MAGIC = b"GGUF"
 VERSIONS = (2, 3)
@@ -31,8 +31,7 @@ STRUCT_CODES = {
 """Value type -> code of `struct`, and of `array` for arrays of numbers."""
 
 
-@dataclass(frozen=True, slots=True)
-class TensorType:
+class TensorType(NamedTuple):
     """A storage type of tensors: `block` weights take `block_bytes` bytes, and a row holds whole blocks."""
 
     id: int

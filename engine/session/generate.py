@@ -12,7 +12,7 @@ import numpy.typing as npt
 from engine.api.events import Event, Failed, Finished, PrefillProgress, Queued, TokenDelta
 from engine.api.values import FinishReason, RequestId, SamplingParams
 from engine.errors import Cancelled, EngineError, InvalidRequest
-from engine.graph.reference import BLOCK
+from engine.runtime.kv_cache import BLOCK
 from engine.runtime.step import StepBatch
 from engine.sampling.chain import Sampler
 from engine.session.block_manager import BlockManager

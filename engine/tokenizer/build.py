@@ -11,7 +11,8 @@ from tokenizers import models, pre_tokenizers
 from engine.errors import InvalidRequest
 from engine.tokenizer.partition import Partitioner, trusted_ranges
 from engine.tokenizer.pretokenizers import PRETOKENIZERS
-from engine.tokenizer.vocab import TokenType, Vocab
+from engine.tokenizer.rules import TokenType
+from engine.tokenizer.vocab import Vocab
 
 _BLANK = "\u2581"
 """How SentencePiece writes a blank."""
@@ -155,7 +156,7 @@ def _known_merges(merges: Sequence[str], ids: dict[str, int]) -> Iterator[tuple[
 
 
 def _build_spm(vocab: Vocab) -> tokenizers.Tokenizer:
-    """SentencePiece merges the neighbours whose union is the token of the highest score: each token's merges, best token first."""
+    """SentencePiece merges the neighbours whose union is the token of the highest score: the best token's merges come first."""
     ids = {token: i for i, token in enumerate(vocab.tokens)}
     scores = vocab.scores if len(vocab.scores) else [0.0] * len(vocab.tokens)
     best_first = sorted((i for t, i in ids.items() if len(t) > 1), key=lambda i: (-scores[i], i))
