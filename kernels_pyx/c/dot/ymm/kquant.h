@@ -8,6 +8,7 @@
 
 LD_INLINE void LD_NAME(ld_rows_q4_k)(LD_ROWS_ARGS) {
     const __m256i low4 = _mm256_set1_epi8(15);
+    const uint8_t *next = ld_prefetch_from(w, w_stride, n_rows);
     const size_t d_at = ld_act_scales_at(k), b_at = ld_act_sums_at(LD_ACT_Q8_256, k);
     __m256 acc[4][4];
     __m128 acc_min[4][4];
@@ -16,8 +17,7 @@ LD_INLINE void LD_NAME(ld_rows_q4_k)(LD_ROWS_ARGS) {
     for (int64_t b = 0; b < k / 256; b++)
         LD_UNROLL for (int r = 0; r < n_rows; r++) {
             const ld_block_q4_k *block = (const ld_block_q4_k *)(w + r * w_stride) + b;
-            ld_prefetch((const uint8_t *)block);
-            ld_prefetch((const uint8_t *)block + 64);
+            next = ld_prefetch(next, sizeof *block);
             uint32_t scales[2], mins[2];
             ld_q4_k_scales(block->scales, scales, mins);
             const __m256i scale8 = _mm256_broadcastsi128_si256(
@@ -51,6 +51,7 @@ LD_INLINE void LD_NAME(ld_rows_q4_k)(LD_ROWS_ARGS) {
 
 LD_INLINE void LD_NAME(ld_rows_q6_k)(LD_ROWS_ARGS) {
     const __m256i low4 = _mm256_set1_epi8(15), top2 = _mm256_set1_epi8(0x30);
+    const uint8_t *next = ld_prefetch_from(w, w_stride, n_rows);
     const size_t d_at = ld_act_scales_at(k), b_at = ld_act_sums_at(LD_ACT_Q8_256, k);
     __m256 acc[4][4];
     LD_UNROLL for (int a = 0; a < n_act; a++)
@@ -58,9 +59,7 @@ LD_INLINE void LD_NAME(ld_rows_q6_k)(LD_ROWS_ARGS) {
     for (int64_t b = 0; b < k / 256; b++)
         LD_UNROLL for (int r = 0; r < n_rows; r++) {
             const ld_block_q6_k *block = (const ld_block_q6_k *)(w + r * w_stride) + b;
-            ld_prefetch((const uint8_t *)block);
-            ld_prefetch((const uint8_t *)block + 64);
-            ld_prefetch((const uint8_t *)block + 128);
+            next = ld_prefetch(next, sizeof *block);
             const __m128i scale8 = _mm_loadu_si128((const __m128i *)block->scales);
             const __m256i scale16 = _mm256_cvtepi8_epi16(scale8);
             const float d = ld_half(block->d);

@@ -11,6 +11,7 @@ LD_INLINE void LD_NAME(ld_rows_nibbles)(LD_ROWS_ARGS, const int has_min) {
     const __m256i pair[2] = {_mm256_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1), _mm256_setr_epi32(2, 2, 2, 2, 3, 3, 3, 3)};
     const __m256i split = _mm256_setr_epi32(0, 2, 4, 6, 1, 3, 5, 7);
     const int64_t n_blocks = k / 32;
+    const uint8_t *next = ld_prefetch_from(w, w_stride, n_rows);
     const size_t d_at = ld_act_scales_at(k), s_at = ld_act_sums_at(LD_ACT_Q8_32, k);
     __m256 acc[4][4];
     __m128 acc_min[4][4];
@@ -27,8 +28,7 @@ LD_INLINE void LD_NAME(ld_rows_nibbles)(LD_ROWS_ARGS, const int has_min) {
             }
         LD_UNROLL for (int r = 0; r < n_rows; r++) {
             const uint8_t *block = w + r * w_stride + b * bytes;
-            ld_prefetch(block);
-            ld_prefetch(block + 40);
+            next = ld_prefetch(next, 4 * bytes);
             __m128 d, m;
             if (has_min) {
                 const __m128i halves = _mm_setr_epi32(*(const ld_packed32 *)block, *(const ld_packed32 *)(block + bytes),
@@ -81,17 +81,17 @@ LD_INLINE void LD_NAME(ld_rows_q4_1)(LD_ROWS_ARGS) { LD_NAME(ld_rows_nibbles)(w,
 LD_INLINE void LD_NAME(ld_rows_q8_0)(LD_ROWS_ARGS) {
     const int bytes = 34;
     const int64_t n_blocks = k / 32;
+    const uint8_t *next = ld_prefetch_from(w, w_stride, n_rows);
     const size_t d_at = ld_act_scales_at(k), s_at = ld_act_sums_at(LD_ACT_Q8_32, k);
-    __m256 acc[4][4];
+    __m256 acc[4][4], odd[4][4];
     __m128 acc_bias[4][4];
     LD_UNROLL for (int a = 0; a < n_act; a++)
-        LD_UNROLL for (int r = 0; r < n_rows; r++) acc[a][r] = _mm256_setzero_ps(), acc_bias[a][r] = _mm_setzero_ps();
+        LD_UNROLL for (int r = 0; r < n_rows; r++) acc[a][r] = odd[a][r] = _mm256_setzero_ps(), acc_bias[a][r] = _mm_setzero_ps();
     int64_t b = 0;
     for (; b + 4 <= n_blocks; b += 4)
         LD_UNROLL for (int r = 0; r < n_rows; r++) {
             const uint8_t *block = w + r * w_stride + b * bytes;
-            ld_prefetch(block);
-            ld_prefetch(block + 64);
+            next = ld_prefetch(next, 4 * bytes);
             const __m128 d = ld_four_halves(block, bytes);
             LD_UNROLL for (int a = 0; a < n_act; a++) {
                 const uint8_t *x = act + a * act_stride;
@@ -99,7 +99,8 @@ LD_INLINE void LD_NAME(ld_rows_q8_0)(LD_ROWS_ARGS) {
                 LD_UNROLL for (int i = 0; i < 4; i++) {
                     const __m256i dot = LD_NAME(ld_dot_int8)(ld_load256(block + i * bytes + 2), *(const __m256i *)(x + 32 * (b + i)));
                     const __m256 wide = _mm256_permutevar8x32_ps(_mm256_castps128_ps256(scale), _mm256_set1_epi32(i));
-                    acc[a][r] = _mm256_fmadd_ps(wide, _mm256_cvtepi32_ps(dot), acc[a][r]);
+                    if (i % 2 && n_rows == 1) odd[a][r] = _mm256_fmadd_ps(wide, _mm256_cvtepi32_ps(dot), odd[a][r]);
+                    else acc[a][r] = _mm256_fmadd_ps(wide, _mm256_cvtepi32_ps(dot), acc[a][r]);
                 }
                 if (LD_INT8_BIAS) acc_bias[a][r] = _mm_fmadd_ps(d, _mm_load_ps((const float *)(x + s_at) + b), acc_bias[a][r]);
             }
@@ -116,6 +117,7 @@ LD_INLINE void LD_NAME(ld_rows_q8_0)(LD_ROWS_ARGS) {
             }
         }
     LD_UNROLL for (int a = 0; a < n_act; a++) {
+        if (n_rows == 1) acc[a][0] = _mm256_add_ps(acc[a][0], odd[a][0]);
         if (LD_INT8_BIAS)
             LD_UNROLL for (int r = 0; r < n_rows; r++)
                 acc[a][r] = _mm256_fmadd_ps(_mm256_set1_ps(-LD_INT8_BIAS), _mm256_set_m128(_mm_setzero_ps(), acc_bias[a][r]), acc[a][r]);
