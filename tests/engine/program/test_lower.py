@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from engine.arch.registry import build_spec
+from engine.arch.spec import Norm as NormSpec
 from engine.arch.units import UnitId
 from engine.errors import PlacementError
 from engine.gguf.reader import read_gguf
 from engine.graph.build import build_graph
 from engine.graph.ops import Add, Buffer, GatedAct, Graph, Linear, Norm, OutRows
-from engine.arch.spec import Norm as NormSpec
 from engine.placement.options import LoadOptions
 from engine.placement.placement import Numa, default_placement
 from engine.program.fuse import Phase, fuse
