@@ -164,8 +164,8 @@ class Cursor:
             raise self.error("a string of the array is not valid UTF-8", at=start) from error
 
     def _raw_strings(self, n_items: int) -> list[bytes] | None:
-        """The next strings, or None when the buffer ends before them. The hot loop of opening a model (300,000 strings): a slice past
-        the end is not looked at until all are cut, because the next length then cannot be read."""
+        """The next strings, or None when the buffer ends before them. This is the hot loop of opening a model (300,000 strings):
+        nothing is checked in it, for after a slice past the end the next length cannot be read."""
         length_at = struct.Struct("<Q").unpack_from
         buffer, pos = self._buffer, self.pos
         raw: list[bytes] = []

@@ -1,4 +1,4 @@
-"""What the tokenizer's metadata must fulfil, whatever its kind, and typed access to it. Imports little: opening a file checks this."""
+"""What the tokenizer's metadata must fulfil, whatever its kind, and typed access to it. Imports little: `inspect` checks this."""
 
 from __future__ import annotations
 
