@@ -7,11 +7,17 @@
 #include "quantize/scalar.h"
 #include "vec/scalar.h"
 #if defined(__x86_64__)
+#include "panel.h"
 #include "dot/avx2.h"
 #include "quantize/avx2.h"
 #include "vec/avx2.h"
+#include "panel/unpack.h"
+#include "panel/avx2.h"
 #include "dot/avxvnni.h"
+#include "panel/avxvnni.h"
+#include "panel/avx512.h"
 #include "dot/avx512vnni.h"
+#include "panel/avx512vnni.h"
 #endif
 
 static ld_table ld_tables[LD_N_ISAS];
@@ -26,20 +32,25 @@ typedef struct {
 } ld_isa_kernels;
 
 #if defined(__x86_64__)
-#define LD_FEW_ROW(id, name, isa) {.format = id, .few = ld_few_##name##_##isa}
-#define LD_AVX2_FLOAT(id, name) {.format = id, .few = ld_few_##name##_avx2, .few_f32 = ld_few_##name##_avx2, .to_f32 = ld_to_f32_##name##_avx2}
-#define LD_AVX2_QUANT(id, name) {.format = id, .few = ld_few_##name##_avx2, .few_f32 = ld_few_##name##_f32_avx2, .to_f32 = ld_to_f32_##name##_avx2}
+// Own activations only; f32 activations only; all.
+#define LD_INT_ROW(id, name, isa) {.format = id, .few = ld_few_##name##_##isa, .many = ld_many_##name##_##isa}
+#define LD_F32_ROW(id, name, isa) {.format = id, .many_f32 = ld_many_##name##_f32_##isa}
+#define LD_FLOAT_ROW(id, name, isa) {.format = id, .many = ld_many_##name##_##isa, .many_f32 = ld_many_##name##_##isa}
 static const ld_kernel_row ld_rows_avx2[] = {
-    LD_AVX2_FLOAT(0, f32),   LD_AVX2_FLOAT(1, f16),    LD_AVX2_QUANT(2, q4_0),  LD_AVX2_QUANT(3, q4_1),
-    LD_AVX2_QUANT(8, q8_0), LD_AVX2_QUANT(12, q4_k), LD_AVX2_QUANT(14, q6_k), LD_AVX2_FLOAT(30, bf16),
+    LD_ROW_FLOAT(0, f32, avx2),  LD_ROW_FLOAT(1, f16, avx2),   LD_ROW_QUANT(2, q4_0, avx2),  LD_ROW_QUANT(3, q4_1, avx2),
+    LD_ROW_QUANT(8, q8_0, avx2), LD_ROW_QUANT(12, q4_k, avx2), LD_ROW_QUANT(14, q6_k, avx2), LD_ROW_FLOAT(30, bf16, avx2),
 };
 static const ld_kernel_row ld_rows_avxvnni[] = {
-    LD_FEW_ROW(2, q4_0, avxvnni), LD_FEW_ROW(3, q4_1, avxvnni), LD_FEW_ROW(8, q8_0, avxvnni),
-    LD_FEW_ROW(12, q4_k, avxvnni), LD_FEW_ROW(14, q6_k, avxvnni),
+    LD_INT_ROW(2, q4_0, avxvnni),  LD_INT_ROW(3, q4_1, avxvnni),  LD_INT_ROW(8, q8_0, avxvnni),
+    LD_INT_ROW(12, q4_k, avxvnni), LD_INT_ROW(14, q6_k, avxvnni),
+};
+static const ld_kernel_row ld_rows_avx512[] = {
+    LD_FLOAT_ROW(0, f32, avx512), LD_FLOAT_ROW(1, f16, avx512), LD_F32_ROW(2, q4_0, avx512),  LD_F32_ROW(3, q4_1, avx512),
+    LD_F32_ROW(8, q8_0, avx512),  LD_F32_ROW(12, q4_k, avx512), LD_F32_ROW(14, q6_k, avx512), LD_FLOAT_ROW(30, bf16, avx512),
 };
 static const ld_kernel_row ld_rows_avx512vnni[] = {
-    LD_FEW_ROW(2, q4_0, avx512vnni), LD_FEW_ROW(3, q4_1, avx512vnni), LD_FEW_ROW(8, q8_0, avx512vnni),
-    LD_FEW_ROW(12, q4_k, avx512vnni), LD_FEW_ROW(14, q6_k, avx512vnni),
+    LD_INT_ROW(2, q4_0, avx512vnni),  LD_INT_ROW(3, q4_1, avx512vnni),  LD_INT_ROW(8, q8_0, avx512vnni),
+    LD_INT_ROW(12, q4_k, avx512vnni), LD_INT_ROW(14, q6_k, avx512vnni),
 };
 #endif
 
@@ -50,6 +61,7 @@ static const ld_isa_kernels ld_added[LD_N_ISAS] = {
 #if defined(__x86_64__)
     [LD_ISA_AVX2] = {LD_ROWS(ld_rows_avx2), &ld_vec_avx2, ld_quantize_q8_32_avx2, ld_quantize_q8_256_avx2},
     [LD_ISA_AVXVNNI] = {LD_ROWS(ld_rows_avxvnni), NULL, NULL, NULL},
+    [LD_ISA_AVX512] = {LD_ROWS(ld_rows_avx512), NULL, NULL, NULL},
     [LD_ISA_AVX512VNNI] = {LD_ROWS(ld_rows_avx512vnni), NULL, NULL, NULL},
 #endif
 };

@@ -1,0 +1,94 @@
+// The panels for AVX2: integers with 16-bit sums as far as they cannot overflow, and f32 in tiles of 16 rows by 6 activations.
+#pragma once
+#pragma GCC push_options
+#pragma GCC target("avx2,fma,f16c")
+
+// y[0..n) = or += v, at most eight.
+LD_INLINE void ld_add_to_rows(float *y, __m256 v, int64_t n, int is_first) {
+    if (n >= 8) {
+        _mm256_storeu_ps(y, is_first ? v : _mm256_add_ps(v, _mm256_loadu_ps(y)));
+        return;
+    }
+    if (n <= 0) return;
+    const __m256i mask = ld_mask8(n);
+    _mm256_maskstore_ps(y, mask, is_first ? v : _mm256_add_ps(v, _mm256_maskload_ps(y, mask)));
+}
+
+#define LD_NAME(name) name##_avx2
+#define LD_INT8_BIAS 0
+#define LD_UNPACK_Q8_0 ld_unpack_q8_0_signed
+
+LD_INLINE void ld_group_sums_avx2(const uint8_t *q, const uint8_t *x, size_t act_stride, const int n_act, const int n_steps, const int kind,
+                                  __m256i sum[4][2]) {
+    const __m256i ones = _mm256_set1_epi16(1);
+    const int run = kind == LD_NIBBLES ? n_steps : kind == LD_SIX_BITS ? 2 : 1; // steps that fit a 16-bit sum
+    LD_UNROLL for (int first = 0; first < n_steps; first += run) {
+        __m256i pairs[4][2];
+        LD_UNROLL for (int step = first; step < first + run; step++) {
+            const __m256i w[2] = {*(const __m256i *)(q + 128 * step), *(const __m256i *)(q + 128 * step + 32)};
+            LD_UNROLL for (int a = 0; a < n_act; a++) {
+                const __m256i four = _mm256_set1_epi32(*(const int32_t *)(x + a * act_stride + 4 * step));
+                LD_UNROLL for (int h = 0; h < 2; h++) {
+                    const __m256i product = kind == LD_INT8 ? _mm256_maddubs_epi16(_mm256_abs_epi8(w[h]), _mm256_sign_epi8(four, w[h]))
+                                                            : _mm256_maddubs_epi16(w[h], four);
+                    pairs[a][h] = step == first ? product : _mm256_add_epi16(pairs[a][h], product);
+                }
+            }
+        }
+        LD_UNROLL for (int a = 0; a < n_act; a++)
+            LD_UNROLL for (int h = 0; h < 2; h++) {
+                const __m256i fours = _mm256_madd_epi16(pairs[a][h], ones);
+                sum[a][h] = first == 0 ? fours : _mm256_add_epi32(sum[a][h], fours);
+            }
+    }
+}
+
+#include "ymm.h"
+#undef LD_NAME
+#undef LD_INT8_BIAS
+#undef LD_UNPACK_Q8_0
+
+LD_INLINE void ld_f32_tile_avx2(const float *panel, const uint8_t *act, size_t act_stride, const int n_act, float *y, size_t y_stride,
+                                int64_t n_rows, int64_t start, int64_t depth) {
+    for (int64_t first = 0; first < n_rows; first += 16) {
+        __m256 acc[6][2];
+        LD_UNROLL for (int a = 0; a < n_act; a++) acc[a][0] = acc[a][1] = _mm256_setzero_ps();
+        const uint8_t *x = act + 4 * start;
+        const float *w = panel + first;
+        for (int64_t i = 0; i < depth; i++) {
+            const __m256 w0 = _mm256_load_ps(w), w1 = _mm256_load_ps(w + 8);
+            LD_UNROLL for (int a = 0; a < n_act; a++) {
+                const __m256 value = _mm256_set1_ps(*(const float *)(x + a * act_stride));
+                acc[a][0] = _mm256_fmadd_ps(w0, value, acc[a][0]);
+                acc[a][1] = _mm256_fmadd_ps(w1, value, acc[a][1]);
+            }
+            w += LD_PANEL_ROWS;
+            x += 4;
+        }
+        LD_UNROLL for (int a = 0; a < n_act; a++)
+            LD_UNROLL for (int h = 0; h < 2; h++) ld_add_to_rows(y + a * y_stride + first + 8 * h, acc[a][h], n_rows - first - 8 * h, start == 0);
+    }
+}
+
+static void ld_tile_f32_avx2(const float *panel, const uint8_t *act, size_t act_stride, int64_t n_act, float *y, size_t y_stride,
+                             int64_t n_rows, int64_t start, int64_t depth) {
+    switch (n_act) {
+    case 1: ld_f32_tile_avx2(panel, act, act_stride, 1, y, y_stride, n_rows, start, depth); return;
+    case 2: ld_f32_tile_avx2(panel, act, act_stride, 2, y, y_stride, n_rows, start, depth); return;
+    case 3: ld_f32_tile_avx2(panel, act, act_stride, 3, y, y_stride, n_rows, start, depth); return;
+    case 4: ld_f32_tile_avx2(panel, act, act_stride, 4, y, y_stride, n_rows, start, depth); return;
+    case 5: ld_f32_tile_avx2(panel, act, act_stride, 5, y, y_stride, n_rows, start, depth); return;
+    default: ld_f32_tile_avx2(panel, act, act_stride, 6, y, y_stride, n_rows, start, depth); return;
+    }
+}
+
+LD_DEFINE_MANY_F32(ld_many_f32_avx2, ld_unpack_f32_f32, ld_tile_f32_avx2, 6)
+LD_DEFINE_MANY_F32(ld_many_f16_avx2, ld_unpack_f32_f16, ld_tile_f32_avx2, 6)
+LD_DEFINE_MANY_F32(ld_many_bf16_avx2, ld_unpack_f32_bf16, ld_tile_f32_avx2, 6)
+LD_DEFINE_MANY_F32(ld_many_q4_0_f32_avx2, ld_unpack_f32_q4_0, ld_tile_f32_avx2, 6)
+LD_DEFINE_MANY_F32(ld_many_q4_1_f32_avx2, ld_unpack_f32_q4_1, ld_tile_f32_avx2, 6)
+LD_DEFINE_MANY_F32(ld_many_q8_0_f32_avx2, ld_unpack_f32_q8_0, ld_tile_f32_avx2, 6)
+LD_DEFINE_MANY_F32(ld_many_q4_k_f32_avx2, ld_unpack_f32_q4_k, ld_tile_f32_avx2, 6)
+LD_DEFINE_MANY_F32(ld_many_q6_k_f32_avx2, ld_unpack_f32_q6_k, ld_tile_f32_avx2, 6)
+
+#pragma GCC pop_options

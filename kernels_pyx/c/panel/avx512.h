@@ -1,0 +1,50 @@
+// The f32 panel for AVX-512: a tile of 32 rows by 6 activations.
+#pragma once
+#pragma GCC push_options
+#pragma GCC target("avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl")
+
+LD_INLINE void ld_f32_tile_avx512(const float *panel, const uint8_t *act, size_t act_stride, const int n_act, float *y, size_t y_stride,
+                                  int64_t n_rows, int64_t start, int64_t depth) {
+    const __mmask16 masks[2] = {(__mmask16)(n_rows >= 16 ? 0xffff : (1 << n_rows) - 1),
+                                (__mmask16)(n_rows >= 32 ? 0xffff : n_rows <= 16 ? 0 : (1 << (n_rows - 16)) - 1)};
+    __m512 acc[6][2];
+    LD_UNROLL for (int a = 0; a < n_act; a++)
+        LD_UNROLL for (int h = 0; h < 2; h++)
+            acc[a][h] = start ? _mm512_maskz_loadu_ps(masks[h], y + a * y_stride + 16 * h) : _mm512_setzero_ps();
+    const uint8_t *x = act + 4 * start;
+    for (int64_t i = 0; i < depth; i++) {
+        const __m512 w0 = _mm512_load_ps(panel), w1 = _mm512_load_ps(panel + 16);
+        LD_UNROLL for (int a = 0; a < n_act; a++) {
+            const __m512 value = _mm512_set1_ps(*(const float *)(x + a * act_stride));
+            acc[a][0] = _mm512_fmadd_ps(w0, value, acc[a][0]);
+            acc[a][1] = _mm512_fmadd_ps(w1, value, acc[a][1]);
+        }
+        panel += LD_PANEL_ROWS;
+        x += 4;
+    }
+    LD_UNROLL for (int a = 0; a < n_act; a++)
+        LD_UNROLL for (int h = 0; h < 2; h++) _mm512_mask_storeu_ps(y + a * y_stride + 16 * h, masks[h], acc[a][h]);
+}
+
+static void ld_tile_f32_avx512(const float *panel, const uint8_t *act, size_t act_stride, int64_t n_act, float *y, size_t y_stride,
+                               int64_t n_rows, int64_t start, int64_t depth) {
+    switch (n_act) {
+    case 1: ld_f32_tile_avx512(panel, act, act_stride, 1, y, y_stride, n_rows, start, depth); return;
+    case 2: ld_f32_tile_avx512(panel, act, act_stride, 2, y, y_stride, n_rows, start, depth); return;
+    case 3: ld_f32_tile_avx512(panel, act, act_stride, 3, y, y_stride, n_rows, start, depth); return;
+    case 4: ld_f32_tile_avx512(panel, act, act_stride, 4, y, y_stride, n_rows, start, depth); return;
+    case 5: ld_f32_tile_avx512(panel, act, act_stride, 5, y, y_stride, n_rows, start, depth); return;
+    default: ld_f32_tile_avx512(panel, act, act_stride, 6, y, y_stride, n_rows, start, depth); return;
+    }
+}
+
+LD_DEFINE_MANY_F32(ld_many_f32_avx512, ld_unpack_f32_f32, ld_tile_f32_avx512, 6)
+LD_DEFINE_MANY_F32(ld_many_f16_avx512, ld_unpack_f32_f16, ld_tile_f32_avx512, 6)
+LD_DEFINE_MANY_F32(ld_many_bf16_avx512, ld_unpack_f32_bf16, ld_tile_f32_avx512, 6)
+LD_DEFINE_MANY_F32(ld_many_q4_0_f32_avx512, ld_unpack_f32_q4_0, ld_tile_f32_avx512, 6)
+LD_DEFINE_MANY_F32(ld_many_q4_1_f32_avx512, ld_unpack_f32_q4_1, ld_tile_f32_avx512, 6)
+LD_DEFINE_MANY_F32(ld_many_q8_0_f32_avx512, ld_unpack_f32_q8_0, ld_tile_f32_avx512, 6)
+LD_DEFINE_MANY_F32(ld_many_q4_k_f32_avx512, ld_unpack_f32_q4_k, ld_tile_f32_avx512, 6)
+LD_DEFINE_MANY_F32(ld_many_q6_k_f32_avx512, ld_unpack_f32_q6_k, ld_tile_f32_avx512, 6)
+
+#pragma GCC pop_options

@@ -1,0 +1,188 @@
+// Unpacking a tile of weight rows into a panel, with 256-bit registers: eight rows at a time, transposed by 32-bit words.
+#pragma once
+#pragma GCC push_options
+#pragma GCC target("avx2,fma,f16c")
+
+// Word j of in[i] becomes word i of out[j].
+LD_INLINE void ld_transpose8(const __m256i in[8], __m256i out[8]) {
+    __m256i pairs[8], quads[8];
+    LD_UNROLL for (int i = 0; i < 8; i += 2) {
+        pairs[i] = _mm256_unpacklo_epi32(in[i], in[i + 1]);
+        pairs[i + 1] = _mm256_unpackhi_epi32(in[i], in[i + 1]);
+    }
+    LD_UNROLL for (int i = 0; i < 8; i += 4) {
+        quads[i] = _mm256_unpacklo_epi64(pairs[i], pairs[i + 2]);
+        quads[i + 1] = _mm256_unpackhi_epi64(pairs[i], pairs[i + 2]);
+        quads[i + 2] = _mm256_unpacklo_epi64(pairs[i + 1], pairs[i + 3]);
+        quads[i + 3] = _mm256_unpackhi_epi64(pairs[i + 1], pairs[i + 3]);
+    }
+    LD_UNROLL for (int i = 0; i < 4; i++) {
+        out[i] = _mm256_permute2x128_si256(quads[i], quads[i + 4], 0x20);
+        out[i + 4] = _mm256_permute2x128_si256(quads[i], quads[i + 4], 0x31);
+    }
+}
+
+// What the integers of a panel are: it decides how far 16-bit sums may go.
+enum { LD_NIBBLES, LD_SIX_BITS, LD_INT8 };
+
+typedef __m256i (*ld_quants_fn)(const uint8_t *row, int64_t g);
+typedef void (*ld_scales_fn)(const uint8_t *row, int64_t g, float *d, float *m); // writes d[0], m[0] (and [LD_PANEL_ROWS] for a second)
+
+// The tile at w as an integer panel: n_groups groups from group g on, n_scales scale groups in each.
+LD_INLINE void ld_unpack_int_panel(const uint8_t *w, size_t w_stride, int64_t n_rows, int64_t g, int64_t n_groups, uint8_t *scratch,
+                                   ld_quants_fn quants, ld_scales_fn scales, const int n_scales) {
+    const ld_int_panel panel = ld_int_panel_in(scratch);
+    for (int64_t first = 0; first < LD_PANEL_ROWS; first += 8) {
+        const uint8_t *rows[8];
+        LD_UNROLL for (int i = 0; i < 8; i++) rows[i] = w + (size_t)(first + i < n_rows ? first + i : n_rows - 1) * w_stride;
+        for (int64_t j = 0; j < n_groups; j++) {
+            __m256i in[8], out[8];
+            float *d = panel.d + j * n_scales * LD_PANEL_ROWS + first, *m = panel.m + j * n_scales * LD_PANEL_ROWS + first;
+            LD_UNROLL for (int i = 0; i < 8; i++) {
+                in[i] = quants(rows[i], g + j);
+                scales(rows[i], g + j, d + i, m + i);
+            }
+            ld_transpose8(in, out);
+            LD_UNROLL for (int i = 0; i < 8; i++) _mm256_store_si256((__m256i *)(panel.q + j * LD_GROUP_BYTES + 128 * i + 4 * first), out[i]);
+        }
+    }
+}
+
+LD_INLINE void ld_panel_scales_q4_0(const uint8_t *row, int64_t g, float *d, float *m) {
+    *d = ld_half(((const ld_block_q4_0 *)row)[g].d);
+    *m = -8 * *d;
+}
+
+LD_INLINE void ld_panel_scales_q4_1(const uint8_t *row, int64_t g, float *d, float *m) {
+    const ld_scales scales = ld_scales_q4_1(row, g);
+    *d = scales.d;
+    *m = scales.m;
+}
+
+LD_INLINE void ld_panel_scales_q8_0(const uint8_t *row, int64_t g, float *d, float *m) {
+    *d = ld_half(((const ld_block_q8_0 *)row)[g].d);
+    *m = -128 * *d;
+}
+
+LD_INLINE void ld_panel_scales_q4_k(const uint8_t *row, int64_t g, float *d, float *m) {
+    const ld_scales scales = ld_scales_q4_k(row, g);
+    *d = scales.d;
+    *m = scales.m;
+}
+
+LD_INLINE void ld_panel_scales_q6_k(const uint8_t *row, int64_t g, float *d, float *m) {
+    const ld_block_q6_k *block = (const ld_block_q6_k *)row + g / 8;
+    LD_UNROLL for (int i = 0; i < 2; i++) {
+        d[i * LD_PANEL_ROWS] = ld_half(block->d) * (float)block->scales[2 * (g % 8) + i];
+        m[i * LD_PANEL_ROWS] = -32 * d[i * LD_PANEL_ROWS];
+    }
+}
+
+LD_INLINE __m256i ld_quants_q8_0_biased(const uint8_t *row, int64_t g) {
+    return _mm256_xor_si256(ld_quants_q8_0(row, g), _mm256_set1_epi8((char)0x80));
+}
+
+// An integer panel of one format; q8_0 biased by 128, q8_0_signed as stored.
+#define LD_DEFINE_UNPACK(name, quants, scales, n_scales) \
+    static __attribute__((noinline)) void ld_unpack_##name(const uint8_t *w, size_t w_stride, int64_t n_rows, int64_t g, int64_t n_groups, uint8_t *scratch) { \
+        ld_unpack_int_panel(w, w_stride, n_rows, g, n_groups, scratch, quants, scales, n_scales); \
+    }
+LD_DEFINE_UNPACK(q4_0, ld_quants_q4_0, ld_panel_scales_q4_0, 1)
+LD_DEFINE_UNPACK(q4_1, ld_quants_q4_1, ld_panel_scales_q4_1, 1)
+LD_DEFINE_UNPACK(q8_0, ld_quants_q8_0_biased, ld_panel_scales_q8_0, 1)
+LD_DEFINE_UNPACK(q8_0_signed, ld_quants_q8_0, ld_panel_scales_q8_0, 1)
+LD_DEFINE_UNPACK(q4_k, ld_quants_q4_k, ld_panel_scales_q4_k, 1)
+LD_DEFINE_UNPACK(q6_k, ld_quants_q6_k, ld_panel_scales_q6_k, 2)
+
+typedef void (*ld_slice_scales_fn)(const uint8_t *act, int64_t k, int64_t g, int64_t n_groups, float *d, float *s);
+
+// The scales dx and sums s of one activation for the slice from group g on, one for each scale group (16 or 32 values).
+LD_INLINE void ld_slice_scales_q8_32(const uint8_t *act, int64_t k, int64_t g, int64_t n_groups, float *d, float *s) {
+    memcpy(d, (const float *)(act + ld_act_scales_at(k)) + g, 4 * (size_t)n_groups);
+    memcpy(s, (const float *)(act + ld_act_sums_at(LD_ACT_Q8_32, k)) + g, 4 * (size_t)n_groups);
+}
+
+LD_INLINE void ld_slice_scales_q8_256(const uint8_t *act, int64_t k, int64_t g, int64_t n_groups, float *d, float *s) {
+    const float *scales = (const float *)(act + ld_act_scales_at(k)) + g / 8;
+    const int16_t *sums = (const int16_t *)(act + ld_act_sums_at(LD_ACT_Q8_256, k)) + 2 * g;
+    for (int64_t j = 0; j < n_groups; j++) {
+        d[j] = scales[j / 8];
+        s[j] = d[j] * (float)(sums[2 * j] + sums[2 * j + 1]);
+    }
+}
+
+LD_INLINE void ld_slice_scales_q8_256_by16(const uint8_t *act, int64_t k, int64_t g, int64_t n_groups, float *d, float *s) {
+    const float *scales = (const float *)(act + ld_act_scales_at(k)) + g / 8;
+    const int16_t *sums = (const int16_t *)(act + ld_act_sums_at(LD_ACT_Q8_256, k)) + 2 * g;
+    for (int64_t j = 0; j < 2 * n_groups; j++) {
+        d[j] = scales[j / 16];
+        s[j] = d[j] * (float)sums[j];
+    }
+}
+
+// An f32 panel: `depth` values from value `start` on, a multiple of 32.
+typedef void (*ld_values_fn)(const uint8_t *row, int64_t g, __m256 v[4]);
+
+LD_INLINE void ld_unpack_f32_panel(const uint8_t *w, size_t w_stride, int64_t n_rows, int64_t start, int64_t depth, int64_t k, float *panel,
+                                   ld_values_fn values, ld_values_fn tail_values) {
+    for (int64_t first = 0; first < LD_PANEL_ROWS; first += 8)
+        for (int64_t at = 0; at < depth; at += 32) {
+            __m256 v[8][4];
+            LD_UNROLL for (int i = 0; i < 8; i++) {
+                const uint8_t *row = w + (size_t)(first + i < n_rows ? first + i : n_rows - 1) * w_stride;
+                if (at + 32 <= depth) values(row, (start + at) / 32, v[i]);
+                else tail_values(row, k, v[i]);
+            }
+            LD_UNROLL for (int j = 0; j < 4; j++) {
+                __m256i in[8], out[8];
+                LD_UNROLL for (int i = 0; i < 8; i++) in[i] = _mm256_castps_si256(v[i][j]);
+                ld_transpose8(in, out);
+                LD_UNROLL for (int i = 0; i < 8; i++)
+                    _mm256_store_si256((__m256i *)(panel + (at + 8 * j + i) * LD_PANEL_ROWS + first), out[i]);
+            }
+        }
+}
+
+#define LD_DEFINE_UNPACK_F32(name) \
+    static __attribute__((noinline)) void ld_unpack_f32_##name(const uint8_t *w, size_t w_stride, int64_t n_rows, int64_t start, int64_t depth, int64_t k, float *panel) { \
+        ld_unpack_f32_panel(w, w_stride, n_rows, start, depth, k, panel, ld_values_##name, ld_tail_values_##name); \
+    }
+LD_DEFINE_UNPACK_F32(f32)
+LD_DEFINE_UNPACK_F32(f16)
+LD_DEFINE_UNPACK_F32(bf16)
+LD_DEFINE_UNPACK_F32(q4_0)
+LD_DEFINE_UNPACK_F32(q4_1)
+LD_DEFINE_UNPACK_F32(q8_0)
+LD_DEFINE_UNPACK_F32(q4_k)
+LD_DEFINE_UNPACK_F32(q6_k)
+
+// The loop of every `many`: tiles of rows, slices of values, then `step` activations at a time. `step` is the register tile's width.
+#define LD_DEFINE_MANY(name, unpack, tile, step) LD_DEFINE_MANY_EXPANDED(name, unpack, tile, step)
+#define LD_DEFINE_MANY_EXPANDED(name, unpack, tile, step) \
+    static void name(LD_FEW_ARGS, uint8_t *scratch) { \
+        for (int64_t row = 0; row < n; row += LD_PANEL_ROWS) { \
+            const int64_t n_rows = n - row < LD_PANEL_ROWS ? n - row : LD_PANEL_ROWS; \
+            for (int64_t g = 0; g < k / 32; g += LD_PANEL_GROUPS) { \
+                const int64_t n_groups = k / 32 - g < LD_PANEL_GROUPS ? k / 32 - g : LD_PANEL_GROUPS; \
+                unpack(w + row * w_stride, w_stride, n_rows, g, n_groups, scratch); \
+                for (int64_t a = 0; a < n_act; a += step) \
+                    tile(scratch, act + a * act_stride, act_stride, n_act - a < step ? n_act - a : step, y + a * y_stride + row, y_stride, n_rows, k, g, n_groups); \
+            } \
+        } \
+    }
+
+#define LD_DEFINE_MANY_F32(name, unpack, tile, step) LD_DEFINE_MANY_F32_EXPANDED(name, unpack, tile, step)
+#define LD_DEFINE_MANY_F32_EXPANDED(name, unpack, tile, step) \
+    static void name(LD_FEW_ARGS, uint8_t *scratch) { \
+        for (int64_t row = 0; row < n; row += LD_PANEL_ROWS) { \
+            const int64_t n_rows = n - row < LD_PANEL_ROWS ? n - row : LD_PANEL_ROWS; \
+            for (int64_t start = 0; start < k; start += LD_PANEL_DEPTH) { \
+                const int64_t depth = k - start < LD_PANEL_DEPTH ? k - start : LD_PANEL_DEPTH; \
+                unpack(w + row * w_stride, w_stride, n_rows, start, depth, k, (float *)scratch); \
+                for (int64_t a = 0; a < n_act; a += step) \
+                    tile((const float *)scratch, act + a * act_stride, act_stride, n_act - a < step ? n_act - a : step, y + a * y_stride + row, y_stride, n_rows, start, depth); \
+            } \
+        } \
+    }
+
+#pragma GCC pop_options
