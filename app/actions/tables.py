@@ -1,0 +1,41 @@
+"""The tables of actions: data only. A new entry of the palette or a shortcut is one row here and one handler in the window."""
+
+from __future__ import annotations
+
+from app.actions.registry import ActionRow
+
+FILE = (
+    ActionRow("open_model_file", "Open a GGUF file…", "File", "Ctrl+O"),
+    ActionRow("add_model_folder", "Use a folder with models…", "File"),
+    ActionRow("settings", "Settings", "File", "Ctrl+,"),
+    ActionRow("quit", "Quit", "File", "Ctrl+Q"),
+)
+CHAT = (
+    ActionRow("new_chat", "New chat", "Chat", "Ctrl+N"),
+    ActionRow("stop", "Stop", "Chat", "Esc", "can_stop"),
+    ActionRow("regenerate", "Regenerate the last answer", "Chat", "Ctrl+R", "answer_shown"),
+    ActionRow("copy_answer", "Copy the last answer", "Chat", "Ctrl+Shift+C", "answer_shown"),
+    ActionRow("fold_thinking", "Fold or unfold thinking", "Chat", "Alt+T", "answer_shown"),
+    ActionRow("rename_chat", "Rename chat", "Chat", "F2", "chat_open"),
+    ActionRow("delete_chat", "Delete chat", "Chat", "", "chat_open"),
+    ActionRow("find", "Find in chat", "Chat", "Ctrl+F", "chat_open"),
+    ActionRow("sampling", "Sampling of this chat", "Chat"),
+    ActionRow("system_prompt", "System prompt of this chat", "Chat"),
+)
+MODEL = (
+    ActionRow("pick_model", "Choose a model", "Model", "Ctrl+L"),
+    ActionRow("reload_model", "Load the model again", "Model", "", "model_loaded"),
+    ActionRow("unload_model", "Unload the model", "Model", "", "model_loaded"),
+)
+VIEW = (
+    ActionRow("palette", "Commands and chats", "View", "Ctrl+K", in_palette=False),
+    ActionRow("chat_page", "Chat", "View", "Ctrl+1"),
+    ActionRow("search_chats", "Search chats", "View", "Ctrl+Shift+F"),
+    ActionRow("toggle_list", "Show or hide the list of chats", "View", "Ctrl+B"),
+    ActionRow("toggle_side_panel", "Show or hide the side panel", "View", "Ctrl+Alt+B"),
+    ActionRow("next_pane", "Next pane", "View", "F6", in_palette=False),
+    ActionRow("previous_pane", "Previous pane", "View", "Shift+F6", in_palette=False),
+)
+HELP = (ActionRow("shortcuts", "Keyboard shortcuts", "Help", "F1"),)
+
+ACTIONS = FILE + CHAT + MODEL + VIEW + HELP

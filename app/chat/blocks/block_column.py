@@ -1,0 +1,200 @@
+"""BlockColumn: the blocks of one text below each other. Closed blocks are laid out once; a push touches the tail only."""
+
+from __future__ import annotations
+
+from PySide6.QtWidgets import QWidget
+
+from app.chat.blocks.base import BlockContext, BlockView
+from app.chat.blocks.code_view import CodeView
+from app.chat.blocks.math_view import MathView
+from app.chat.blocks.prose_view import ProseView
+from app.chat.blocks.rule_view import RuleView
+from app.chat.blocks.table_view import MAX_CELLS, TableView
+from app.chat.blocks.text_view import TextView
+from app.chat.blocks.think_view import ThinkView
+from app.chat.markdown import Block, Splitter
+
+_FRAMED = ("table", "code", "think")
+_GAP = 10
+
+
+def gap(before: str, after: str) -> int:
+    """Pixels between two kinds of blocks."""
+    if before == "item" and after == "item":
+        return 4
+    if before in _FRAMED:
+        return 18
+    if after == "heading":
+        return 16
+    if before == "heading":
+        return 6
+    return {"table": 14, "code": 12, "math": 8}.get(after, 8 if before == "math" else _GAP)
+
+
+class _Slot:
+    __slots__ = ("bottom", "kind", "top", "view")
+
+    def __init__(self, kind: str, view: BlockView) -> None:
+        self.kind = kind
+        self.view = view
+        self.top = 0
+        self.bottom = 0
+
+
+class BlockColumn(BlockView):
+    """Feed it through push() and finish(), or through set_text(). layout_width() works from the first changed block on."""
+
+    def __init__(self, context: BlockContext, parent: QWidget | None = None) -> None:
+        super().__init__(context, parent)
+        self._splitter = Splitter()
+        self._text = ""
+        self._slots: list[_Slot] = []
+        self._n_closed = 0
+        self._n_seen = 0
+        self._dirty = 0
+        self._width = 0
+        self._finished = False
+        self._caret = False
+
+    def set_text(self, text: str, finished: bool) -> None:
+        """Show a text; one that only grew is appended."""
+        if text.startswith(self._text) and not self._finished:
+            self.push(text[len(self._text) :])
+        elif text != self._text:
+            self._reset()
+            self.push(text)
+        if finished:
+            self.finish()
+
+    def set_block(self, block: Block) -> None:
+        """As part of another block (the think fold): its source is this column's text."""
+        self.set_text(block.source, block.closed)
+
+    def push(self, text: str) -> None:
+        """Append text."""
+        if not text:
+            return
+        self._text += text
+        self._splitter.push(text)
+        self._sync()
+
+    def finish(self) -> None:
+        """The text is complete."""
+        if not self._finished:
+            self._finished = True
+            self._splitter.finish()
+            self._sync()
+
+    def set_caret(self, shown: bool) -> None:
+        """Show the writing mark after the last character."""
+        self._caret = shown
+        self._place_caret()
+
+    def think_views(self) -> list[ThinkView]:
+        """The think folds of this text."""
+        return [slot.view for slot in self._slots if isinstance(slot.view, ThinkView)]
+
+    def _reset(self) -> None:
+        for slot in self._slots:
+            slot.view.hide()
+            slot.view.deleteLater()
+        self._slots = []
+        self._splitter = Splitter()
+        self._text = ""
+        self._n_closed = self._n_seen = self._dirty = 0
+        self._finished = False
+
+    def _sync(self) -> None:
+        """Bring the widgets in line with the splitter: newly closed blocks, then the tail."""
+        closed = self._splitter.closed
+        fresh = closed[self._n_seen :]
+        self._n_seen = len(closed)
+        tail = () if self._finished else self._splitter.tail()
+        position = self._n_closed
+        for block in (*fresh, *tail):
+            if block.kind == "blank":
+                continue
+            self._show(position, block)
+            position += 1
+            if block.closed:
+                self._n_closed = position
+        for slot in self._slots[position:]:
+            slot.view.hide()
+            slot.view.deleteLater()
+        del self._slots[position:]
+        self._place_caret()
+
+    def _show(self, position: int, block: Block) -> None:
+        kind = self._kind(block)
+        self._dirty = min(self._dirty, position)
+        if position < len(self._slots) and self._slots[position].kind == kind:
+            self._slots[position].view.set_block(block)
+            return
+        view = self._make(kind)
+        view.set_block(block)
+        view.height_changed.connect(lambda: self._on_height_changed(view))
+        slot = _Slot(kind, view)
+        if position < len(self._slots):
+            old = self._slots[position].view
+            old.hide()
+            old.deleteLater()
+            self._slots[position] = slot
+        else:
+            self._slots.append(slot)
+        view.show()
+
+    @staticmethod
+    def _kind(block: Block) -> str:
+        if block.kind == "table" and block.source.count("|") > MAX_CELLS:
+            return "code"
+        return block.kind
+
+    def _make(self, kind: str) -> BlockView:
+        if kind == "code":
+            return CodeView(self.context, self)
+        if kind == "table":
+            return TableView(self.context, self)
+        if kind == "math":
+            return MathView(self.context, self)
+        if kind == "rule":
+            return RuleView(self.context, self)
+        if kind == "think":
+            return ThinkView(self.context, BlockColumn, self)
+        return ProseView(self.context, self)
+
+    def _on_height_changed(self, view: BlockView) -> None:
+        for i, slot in enumerate(self._slots):
+            if slot.view is view:
+                self._dirty = min(self._dirty, i)
+                self.height_changed.emit()
+                return
+
+    def layout_width(self, width: int) -> int:
+        """Place the blocks from the first changed one on; all of them for another width."""
+        if width != self._width:
+            self._width, self._dirty = width, 0
+        for i in range(self._dirty, len(self._slots)):
+            slot = self._slots[i]
+            slot.top = self._slots[i - 1].bottom + gap(self._slots[i - 1].kind, slot.kind) if i else 0
+            height = slot.view.layout_width(width)
+            slot.bottom = slot.top + height
+            slot.view.setGeometry(0, slot.top, width, height)
+        self._dirty = len(self._slots)
+        return self._slots[-1].bottom if self._slots else 0
+
+    def text_views(self) -> tuple[TextView, ...]:
+        """All selectable texts."""
+        return tuple(view for slot in self._slots for view in slot.view.text_views())
+
+    def restyle(self) -> None:
+        """Every block takes the colours of the new theme."""
+        for slot in self._slots:
+            slot.view.restyle()
+        self._dirty = 0
+
+    def _place_caret(self) -> None:
+        last = self._slots[-1].view.text_views() if self._slots and self._caret else ()
+        for slot in self._slots[-2:]:
+            for view in slot.view.text_views():
+                view.caret_shown = bool(last) and view is last[-1]
+                view.update()

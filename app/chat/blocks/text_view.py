@@ -1,0 +1,192 @@
+"""TextView: paints a SafeDocument and lets its text be selected, copied, searched; links are reported, never opened.
+
+A QTextBrowser would do all this with a scroll area, two scroll bars and its own ideas about links for every paragraph.
+"""
+
+from __future__ import annotations
+
+from PySide6.QtCore import QEvent, QPointF, QRectF, Qt, Signal
+from PySide6.QtGui import (
+    QAbstractTextDocumentLayout,
+    QContextMenuEvent,
+    QFocusEvent,
+    QGuiApplication,
+    QKeyEvent,
+    QKeySequence,
+    QMouseEvent,
+    QPainter,
+    QPaintEvent,
+    QPalette,
+    QTextCursor,
+)
+from PySide6.QtWidgets import QMenu, QWidget
+
+from app import theme
+from app.chat.blocks.safe_document import SafeDocument
+from app.widgets import paint
+
+
+class TextView(QWidget):
+    """Give it text through `document`, a width through layout_width(); it says its height."""
+
+    link_clicked = Signal(str)
+    selection_started = Signal()
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.document = SafeDocument(self)
+        self.offset = QPointF(0, 0)
+        self.caret_shown = False
+        self._cursor: QTextCursor | None = None
+        self._needle = ""
+        self.setMouseTracking(True)
+        self.setFocusPolicy(Qt.FocusPolicy.ClickFocus)
+        self.setCursor(Qt.CursorShape.IBeamCursor)
+        self.setAccessibleName(self.tr("Text"))
+
+    def layout_width(self, width: int) -> int:
+        """Wrap at `width` pixels; returns the height."""
+        if self.document.textWidth() != width:
+            self.document.setTextWidth(width)
+        return int(self.document.size().height() + 0.999)
+
+    def text(self) -> str:
+        """What is shown, as plain text."""
+        return self.document.toPlainText()
+
+    def text_changed(self) -> None:
+        """Call after the document was rebuilt: a selection in the old text is gone."""
+        self._cursor = None
+        self.setAccessibleDescription(self.document.toPlainText()[:500])
+        self.update()
+
+    def set_needle(self, needle: str) -> int:
+        """Mark all occurrences of a search text; returns their number."""
+        self._needle = needle
+        self.update()
+        return len(self._matches())
+
+    def clear_selection(self) -> None:
+        """Drop the selection."""
+        if self._cursor is not None:
+            self._cursor = None
+            self.update()
+
+    def selected_text(self) -> str:
+        """The selected text, "" without one."""
+        if self._cursor is None or not self._cursor.hasSelection():
+            return ""
+        return self._cursor.selectedText().replace("\u2029", "\n").replace("\u2028", "\n")
+
+    def _matches(self) -> list[QTextCursor]:
+        found: list[QTextCursor] = []
+        if not self._needle:
+            return found
+        cursor = self.document.find(self._needle, 0)
+        while not cursor.isNull() and len(found) < 1000:
+            found.append(QTextCursor(cursor))
+            cursor = self.document.find(self._needle, cursor)
+        return found
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        painter = QPainter(self)
+        paint.begin(painter)
+        painter.translate(self.offset)
+        context = QAbstractTextDocumentLayout.PaintContext()
+        context.clip = QRectF(event.rect()).translated(-self.offset)
+        context.palette.setColor(QPalette.ColorRole.Text, theme.color("text"))
+        selections = []
+        for match in self._matches():
+            selections.append(self._selection(match, "experts", 0.35))
+        if self._cursor is not None and self._cursor.hasSelection():
+            selections.append(self._selection(self._cursor, "accent", 0.38))
+        context.selections = selections
+        self.document.documentLayout().draw(painter, context)
+        if self.caret_shown:
+            self._paint_caret(painter)
+
+    @staticmethod
+    def _selection(cursor: QTextCursor, token: str, alpha: float) -> QAbstractTextDocumentLayout.Selection:
+        result = QAbstractTextDocumentLayout.Selection()
+        result.cursor = cursor
+        result.format.setBackground(theme.color(token, alpha))
+        return result
+
+    def _paint_caret(self, painter: QPainter) -> None:
+        block = self.document.lastBlock()
+        layout = block.layout()
+        if layout.lineCount() == 0:
+            return
+        line = layout.lineAt(layout.lineCount() - 1)
+        corner = self.document.documentLayout().blockBoundingRect(block).topLeft()
+        x = corner.x() + line.cursorToX(block.length() - 1)[0] + 3  # type: ignore[index]
+        bottom = corner.y() + line.y() + line.height()
+        paint.rounded(painter, QRectF(x, bottom - 17, 3, 17), 1.5, "accent")
+
+    def _position_at(self, point: QPointF) -> int:
+        return self.document.documentLayout().hitTest(point - self.offset, Qt.HitTestAccuracy.FuzzyHit)
+
+    def _link_at(self, point: QPointF) -> str:
+        return self.document.documentLayout().anchorAt(point - self.offset)
+
+    def mousePressEvent(self, event: QMouseEvent) -> None:
+        if event.button() != Qt.MouseButton.LeftButton:
+            return
+        position = self._position_at(event.position())
+        if event.modifiers() & Qt.KeyboardModifier.ShiftModifier and self._cursor is not None:
+            self._cursor.setPosition(position, QTextCursor.MoveMode.KeepAnchor)
+        else:
+            self._cursor = QTextCursor(self.document)
+            self._cursor.setPosition(position)
+        self.selection_started.emit()
+        self.update()
+
+    def mouseMoveEvent(self, event: QMouseEvent) -> None:
+        if event.buttons() & Qt.MouseButton.LeftButton and self._cursor is not None:
+            self._cursor.setPosition(self._position_at(event.position()), QTextCursor.MoveMode.KeepAnchor)
+            self.update()
+            return
+        link = self._link_at(event.position())
+        self.setCursor(Qt.CursorShape.PointingHandCursor if link else Qt.CursorShape.IBeamCursor)
+
+    def mouseReleaseEvent(self, event: QMouseEvent) -> None:
+        link = self._link_at(event.position())
+        if event.button() == Qt.MouseButton.LeftButton and link and not self.selected_text():
+            self.link_clicked.emit(link)
+
+    def mouseDoubleClickEvent(self, event: QMouseEvent) -> None:
+        if self._cursor is not None:
+            self._cursor.select(QTextCursor.SelectionType.WordUnderCursor)
+            self.update()
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        if event.matches(QKeySequence.StandardKey.Copy) and self.selected_text():
+            QGuiApplication.clipboard().setText(self.selected_text())
+        elif event.matches(QKeySequence.StandardKey.SelectAll):
+            self._cursor = QTextCursor(self.document)
+            self._cursor.select(QTextCursor.SelectionType.Document)
+            self.selection_started.emit()
+            self.update()
+        else:
+            event.ignore()
+
+    def contextMenuEvent(self, event: QContextMenuEvent) -> None:
+        menu = QMenu(self)
+        menu.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        selected = self.selected_text()
+        copy = menu.addAction(self.tr("Copy"), lambda: QGuiApplication.clipboard().setText(selected or self.text()))
+        copy.setEnabled(bool(self.text()))
+        link = self._link_at(QPointF(event.pos()))
+        if link:
+            menu.addAction(self.tr("Copy link"), lambda: QGuiApplication.clipboard().setText(link))
+        menu.popup(event.globalPos())
+
+    def focusOutEvent(self, event: QFocusEvent) -> None:
+        if event.reason() not in (Qt.FocusReason.PopupFocusReason, Qt.FocusReason.ActiveWindowFocusReason):
+            self.clear_selection()
+        super().focusOutEvent(event)
+
+    def changeEvent(self, event: QEvent) -> None:
+        if event.type() == QEvent.Type.LanguageChange:
+            self.setAccessibleName(self.tr("Text"))
+        super().changeEvent(event)

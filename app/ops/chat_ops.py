@@ -1,0 +1,331 @@
+"""ChatOps: what people do with chats, one method each. It writes the store, asks the engine, and tells what changed by signals.
+
+Answers go on, and are journalled, whichever chat is shown. It never touches a widget.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from PySide6.QtCore import QObject, Signal
+
+from app.bridge.engine_bridge import EngineBridge
+from app.bridge.op import Op
+from app.bridge.ui_thread import UiThread
+from app.errors import UserFacingError
+from app.i18n import filled, tr
+from app.ops.live_answer import LiveAnswer
+from app.ops.prompts import conversation, overrides_json, sampling_of, title_of
+from app.settings.store import SettingsStore
+from app.store import chats
+from app.store.chat_store import ChatStore
+from app.store.rows import ChatRow, MessageRow
+from engine.api.commands import CountTokens, Generate
+from engine.api.events import Failed, Finished, PrefillProgress, TokenCount, TokenDelta
+from engine.api.values import SamplingParams
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Undo:
+    """A finished operation that can be taken back: the sentence for the toast and what its button does."""
+
+    text: str
+    run: Callable[[], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """An operation that failed: the sentence, and the text the user had written, which goes back into the composer."""
+
+    sentence: str
+    draft: str = ""
+    chat_id: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """A question and the answer that is begun. question None: the question was there before."""
+
+    chat: ChatRow
+    question: MessageRow | None
+    answer: MessageRow
+
+
+@dataclass(frozen=True, slots=True)
+class ContextUse:
+    """Tokens of the shown branch in the context of the loaded model."""
+
+    chat_id: int
+    used: int
+    total: int
+
+
+class ChatOps(QObject):
+    """Signals carry frozen values; ids are those of the store."""
+
+    chats_changed = Signal()
+    turn_begun = Signal(object)
+    branch_changed = Signal(int)
+    updated = Signal(object)
+    text_added = Signal(int, str)
+    prefill = Signal(int, int, int, object)
+    figures = Signal(int, object, int)
+    context_used = Signal(object)
+    undoable = Signal(object)
+    troubled = Signal(object)
+
+    def __init__(
+        self, store: ChatStore, bridge: EngineBridge, settings: SettingsStore, ui: UiThread, parent: QObject | None = None
+    ) -> None:
+        super().__init__(parent)
+        self._store = store
+        self._bridge = bridge
+        self._settings = settings
+        self._ui = ui
+        self._live: dict[int, LiveAnswer] = {}
+        self._starting: set[int | None] = set()
+
+    # --- questions ---------------------------------------------------------------------------------------------------
+
+    def is_busy(self, chat_id: int | None) -> bool:
+        """True while a question of this chat is being saved or answered."""
+        return chat_id in self._starting or (chat_id is not None and chat_id in self.streaming_chats())
+
+    def streaming_chats(self) -> frozenset[int]:
+        """Chats in which an answer is being written."""
+        return frozenset(live.row.chat_id for live in self._live.values())
+
+    def shown(self, row: MessageRow) -> MessageRow:
+        """The newest state of a row that was read from the store."""
+        live = self._live.get(row.id)
+        return row if live is None else live.row
+
+    # --- operations --------------------------------------------------------------------------------------------------
+
+    def send(
+        self, chat_id: int | None, text: str, sampling: SamplingParams | None = None, system_prompt: str | None = None
+    ) -> bool:
+        """Saves a question, in a new chat when chat_id is None, and has it answered. False when there is nothing to send or the
+        chat is busy. sampling and system_prompt are for a new chat; None takes the defaults."""
+        if not text.strip() or self.is_busy(chat_id):
+            return False
+        defaults = self._settings.values
+        options = "{}" if sampling is None else overrides_json(defaults.sampling_params(), sampling)
+        prompt = defaults.chat.system_prompt if system_prompt is None else system_prompt
+
+        def save(db: sqlite3.Connection) -> Turn:
+            chat = chats.chat(db, chat_id) if chat_id is not None else chats.add_chat(db, title_of(text), prompt, options)
+            question = chats.add_message(db, chat.id, chat.leaf_id, "user", text)
+            return _begin(db, question)
+
+        self._start(chat_id, save, draft=text)
+        return True
+
+    def regenerate(self, message_id: int) -> None:
+        """Another answer beside this one, or an answer to this question."""
+        row = self._row(message_id)
+        if row is None or self.is_busy(row.chat_id):
+            return
+        parent_id = row.parent_id if row.role == "assistant" else row.id
+
+        def save(db: sqlite3.Connection) -> Turn:
+            return _begin_below(db, row.chat_id, parent_id)
+
+        self._start(row.chat_id, save)
+
+    def edit(self, message_id: int, text: str) -> None:
+        """Another version beside this message; a question is answered again."""
+        row = self._row(message_id)
+        if row is None or not text.strip() or self.is_busy(row.chat_id):
+            return
+        if row.role == "assistant":
+            self._change(
+                lambda db: chats.add_message(db, row.chat_id, row.parent_id, "assistant", text),
+                lambda added: self.branch_changed.emit(added.chat_id),
+                draft=text,
+            )
+            return
+
+        def save(db: sqlite3.Connection) -> Turn:
+            return _begin(db, chats.add_message(db, row.chat_id, row.parent_id, "user", text))
+
+        self._start(row.chat_id, save, draft=text)
+
+    def continue_answer(self, message_id: int) -> None:
+        """Goes on with an answer that was stopped or interrupted."""
+        row = self._row(message_id)
+        if row is None or row.role != "assistant" or self.is_busy(row.chat_id):
+            return
+        if not row.text:
+            self.regenerate(message_id)
+            return
+        self._generate(LiveAnswer(row, self._bridge.new_id()), continue_last=True)
+
+    def stop(self, chat_id: int) -> None:
+        """Stops the answer of a chat; what is written stays."""
+        for live in self._live.values():
+            if live.row.chat_id == chat_id:
+                self._bridge.cancel(live.request_id)
+
+    def switch_branch(self, message_id: int, step: int) -> None:
+        """Shows the sibling `step` places away."""
+        self._change(lambda db: chats.switch_branch(db, message_id, step), lambda chat: self.branch_changed.emit(chat.id))
+
+    def rename(self, chat_id: int, title: str) -> None:
+        """Gives a chat another title; an empty one is left as it is."""
+        cleaned = " ".join(title.split())
+        if cleaned:
+            self._change(lambda db: chats.rename(db, chat_id, cleaned), lambda chat: self.chats_changed.emit())
+
+    def set_options(self, chat_id: int, system_prompt: str, sampling: SamplingParams) -> None:
+        """What this chat asks of the model; holds from the next answer on."""
+        options = overrides_json(self._settings.values.sampling_params(), sampling)
+        self._change(
+            lambda db: chats.set_chat_options(db, chat_id, system_prompt, options), lambda chat: self.chats_changed.emit()
+        )
+
+    def sampling(self, chat: ChatRow) -> SamplingParams:
+        """The sampling of a chat."""
+        return sampling_of(self._settings.values.sampling_params(), chat.sampling_json)
+
+    def delete_chat(self, chat_id: int) -> None:
+        """Removes a chat; `undoable` tells how to take it back."""
+        self.stop(chat_id)
+        chat = self._store.chat(chat_id)
+
+        def restore() -> None:
+            self._change(lambda db: chats.restore_chat(db, chat_id), lambda row: self.chats_changed.emit())
+
+        def deleted(nothing: None) -> None:
+            self.chats_changed.emit()
+            self.undoable.emit(Undo(filled(tr("Chats", "“%1” deleted"), chat.title), restore))
+
+        self._change(lambda db: chats.delete_chat(db, chat_id), deleted)
+
+    def delete_message(self, message_id: int) -> None:
+        """Removes a message and what follows it; `undoable` tells how to take it back."""
+        row = self._row(message_id)
+        if row is None:
+            return
+        self.stop(row.chat_id)
+
+        def deleted(removed: chats.Removed) -> None:
+            def restore() -> None:
+                self._change(lambda db: chats.restore_messages(db, removed), lambda chat: self.branch_changed.emit(chat.id))
+
+            self.branch_changed.emit(removed.chat_id)
+            self.undoable.emit(Undo(tr("Chats", "%n message(s) deleted", len(removed.message_ids)), restore))
+
+        self._change(lambda db: chats.delete_message(db, message_id), deleted)
+
+    def count_context(self, chat_id: int) -> None:
+        """Has the tokens of the shown branch counted; `context_used` tells."""
+        if not self._bridge.state.can_answer:
+            return
+        chat = self._store.chat(chat_id)
+        messages = conversation(chat.system_prompt, self._store.messages(chat_id))
+        if not messages:
+            self._tell_context(chat_id, 0)
+            return
+        command = CountTokens(self._bridge.new_id(), messages)
+        Op(self._bridge, command).on(
+            TokenCount, lambda event: self.context_used.emit(ContextUse(chat_id, event.n_tokens, event.n_ctx))
+        ).run()
+
+    def close(self) -> None:
+        """Notes the answers under way as interrupted: the next start offers to continue them."""
+        for live in self._live.values():
+            live.interrupt()
+            self._store.journal(live.journalled())
+        self._live.clear()
+
+    # --- inside ------------------------------------------------------------------------------------------------------
+
+    def _row(self, message_id: int) -> MessageRow | None:
+        """The row, or None when it was deleted in the meantime."""
+        try:
+            return self.shown(self._store.message(message_id))
+        except chats.NoSuchRow:
+            return None
+
+    def _change(
+        self, job: Callable[[sqlite3.Connection], T], success: Callable[[T], None], draft: str = "", chat_id: int | None = None
+    ) -> None:
+        def failed(error: UserFacingError) -> None:
+            self.troubled.emit(Trouble(str(error), draft, chat_id))
+
+        self._ui.deliver(self._store.change(job), success, failed)
+
+    def _start(self, chat_id: int | None, save: Callable[[sqlite3.Connection], Turn], draft: str = "") -> None:
+        """Saves the question and the empty answer in one transaction; only then the engine hears of it."""
+        self._starting.add(chat_id)
+
+        def begun(turn: Turn) -> None:
+            self._starting.discard(chat_id)
+            live = LiveAnswer(turn.answer, self._bridge.new_id())
+            self._live[turn.answer.id] = live
+            self.turn_begun.emit(turn)
+            self._generate(live)
+
+        def failed(error: UserFacingError) -> None:
+            self._starting.discard(chat_id)
+            self.troubled.emit(Trouble(str(error), draft, chat_id))
+
+        self._ui.deliver(self._store.change(save), begun, failed)
+
+    def _generate(self, live: LiveAnswer, *, continue_last: bool = False) -> None:
+        row = live.row
+        self._live[row.id] = live
+        chat = self._store.chat(row.chat_id)
+        up_to = row.id if continue_last else row.parent_id
+        rows = self._store.branch_to(up_to) if up_to is not None else ()
+        command = Generate(
+            live.request_id,
+            messages=conversation(chat.system_prompt, rows),
+            sampling=self.sampling(chat),
+            continue_last=continue_last,
+        )
+        self._store.journal(live.journalled())
+        self.updated.emit(row)
+        self.chats_changed.emit()
+        op = Op(self._bridge, command)
+        op.on(PrefillProgress, lambda event: self._on_prefill(live, event))
+        op.on(TokenDelta, lambda event: self._on_delta(live, event))
+        op.success(lambda event: self._on_end(live, event)).failure(lambda event: self._on_end(live, event)).run()
+
+    def _on_prefill(self, live: LiveAnswer, event: PrefillProgress) -> None:
+        self.prefill.emit(live.row.id, event.done, event.total, live.prefill_tok_s(event))
+
+    def _on_delta(self, live: LiveAnswer, event: TokenDelta) -> None:
+        live.add(event)
+        self._store.journal(live.journalled())
+        self.text_added.emit(live.row.id, event.text)
+        self.figures.emit(live.row.id, event.decode_tok_s, live.row.figures.n_tokens)
+
+    def _on_end(self, live: LiveAnswer, event: Finished | Failed) -> None:
+        live.end(event)
+        self._store.journal(live.journalled())
+        del self._live[live.row.id]
+        self.updated.emit(live.row)
+        self.chats_changed.emit()
+        self._tell_context(live.row.chat_id, event.usage.n_prompt + event.usage.n_generated)
+
+    def _tell_context(self, chat_id: int, used: int) -> None:
+        model = self._bridge.state.model
+        if model is not None:
+            self.context_used.emit(ContextUse(chat_id, used, model.n_ctx))
+
+
+def _begin(db: sqlite3.Connection, question: MessageRow) -> Turn:
+    answer = chats.add_message(db, question.chat_id, question.id, "assistant", "", "streaming")
+    return Turn(chats.chat(db, question.chat_id), question, answer)
+
+
+def _begin_below(db: sqlite3.Connection, chat_id: int, parent_id: int | None) -> Turn:
+    answer = chats.add_message(db, chat_id, parent_id, "assistant", "", "streaming")
+    return Turn(chats.chat(db, chat_id), None, answer)

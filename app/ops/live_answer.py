@@ -1,0 +1,67 @@
+"""LiveAnswer: one answer while it is written. It turns engine events into the row that is shown and journalled. No Qt, no SQL."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field, replace
+
+from app.store.chats import Answer
+from app.store.rows import Figures, MessageRow, Status
+from engine.api.events import Failed, Finished, PrefillProgress, TokenDelta
+from engine.api.values import RequestId, Usage
+
+
+@dataclass(slots=True)
+class LiveAnswer:
+    """row is the newest state, status `streaming` until `ended`. before: the figures of the text that is continued."""
+
+    row: MessageRow
+    request_id: RequestId
+    before: Figures = field(init=False)
+    _prefill_began: tuple[float, int] | None = None
+
+    def __post_init__(self) -> None:
+        self.before = self.row.figures
+        self.row = replace(self.row, status="streaming", error="")
+
+    def journalled(self) -> Answer:
+        """What the store is to note."""
+        return Answer(self.row.id, self.row.text, self.row.status, self.row.figures, self.row.error)
+
+    def prefill_tok_s(self, event: PrefillProgress, now_s: float | None = None) -> float | None:
+        """The speed of the prefill so far; None before there is a second point."""
+        now = time.monotonic() if now_s is None else now_s
+        if self._prefill_began is None or event.done < self._prefill_began[1]:
+            self._prefill_began = (now, event.done)
+            return None
+        began, done = self._prefill_began
+        return (event.done - done) / (now - began) if event.done > done and now > began else None
+
+    def add(self, event: TokenDelta) -> None:
+        """Takes new text."""
+        figures = replace(self.row.figures, n_tokens=self.before.n_tokens + event.n_generated, decode_tok_s=event.decode_tok_s)
+        self.row = replace(self.row, text=self.row.text + event.text, figures=figures)
+
+    def end(self, event: Finished | Failed) -> None:
+        """Takes how it ended: done, stopped by the user, or an error with its sentence."""
+        if isinstance(event, Finished):
+            status: Status = "stopped" if event.reason == "cancelled" else "done"
+            self._settle(status, "", event.usage)
+        elif event.kind == "Cancelled":
+            self._settle("stopped", "", event.usage)
+        else:
+            self._settle("error", event.message, event.usage)
+
+    def interrupt(self) -> None:
+        """The application ends before the answer does."""
+        self.row = replace(self.row, status="interrupted")
+
+    def _settle(self, status: Status, error: str, usage: Usage) -> None:
+        measured = Figures(
+            n_tokens=max(self.before.n_tokens + usage.n_generated, self.row.figures.n_tokens),
+            n_prompt=usage.n_prompt or self.before.n_prompt,
+            decode_tok_s=usage.decode_tok_s,
+            prefill_tok_s=usage.prefill_tok_s,
+            ttft_s=usage.ttft_s,
+        )
+        self.row = replace(self.row, status=status, error=error, figures=measured)

@@ -1,0 +1,148 @@
+"""ModelOps: loading and unloading models, and which model was used last."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from PySide6.QtCore import QObject, Signal
+
+from app.bridge.engine_bridge import EngineBridge
+from app.bridge.op import Op
+from app.bridge.ui_thread import UiThread
+from app.errors import SettingsError, UserFacingError
+from app.i18n import filled, tr
+from app.ops.model_files import ModelFile, find_in_folder, known_models
+from app.paths import included_model
+from app.settings.store import SettingsStore
+from engine.api.commands import LoadModel, UnloadModel
+from engine.api.events import Failed, ModelReady
+from engine.api.values import LoadOptions, ModelInfo
+
+MAX_RECENT = 12
+
+
+class ModelOps(QObject):
+    """Signals: ready(ModelInfo); failed(sentence); models_changed() when more models are known; notice(sentence)."""
+
+    ready = Signal(object)
+    failed = Signal(str)
+    models_changed = Signal()
+    notice = Signal(str)
+
+    def __init__(
+        self,
+        bridge: EngineBridge,
+        settings: SettingsStore,
+        ui: UiThread,
+        worker: ThreadPoolExecutor,
+        parent: QObject | None = None,
+    ) -> None:
+        super().__init__(parent)
+        self._bridge = bridge
+        self._settings = settings
+        self._ui = ui
+        self._worker = worker
+        self._in_folders: tuple[ModelFile, ...] = ()
+
+    def load(self, path: str) -> None:
+        """Loads a model in place of the present one; a load under way is cancelled first."""
+        self.cancel_loading()
+        command = LoadModel(self._bridge.new_id(), path, self.load_options())
+        Op(self._bridge, command).on(ModelReady, lambda event: self._on_ready(event.info)).failure(self._on_failed).run()
+
+    def load_options(self) -> LoadOptions:
+        """How the settings want models loaded."""
+        engine = self._settings.values.engine
+        return LoadOptions(
+            n_threads=engine.threads,
+            n_ctx=engine.context,
+            prefill_chunk=engine.prefill_chunk,
+            k_type=engine.k_type,
+            v_type=engine.v_type,
+        )
+
+    def load_default(self) -> bool:
+        """Loads the model used last, else the included one. False when there is none."""
+        path = self.default_path()
+        if path is not None:
+            self.load(path)
+        return path is not None
+
+    def default_path(self) -> str | None:
+        """The model used last if it is still there, else the included one."""
+        last = self._settings.values.engine.last_model
+        if last and Path(last).is_file():
+            return last
+        included = included_model()
+        return None if included is None else str(included)
+
+    def cancel_loading(self) -> None:
+        """Stops the load under way, if there is one."""
+        loading = self._bridge.state.loading
+        if loading is not None:
+            self._bridge.cancel(loading)
+
+    def reload(self) -> None:
+        """Loads the present model again, with the present settings."""
+        model = self._bridge.state.model
+        if model is not None:
+            self.load(model.path)
+
+    def unload(self) -> None:
+        """Frees the model."""
+        Op(self._bridge, UnloadModel(self._bridge.new_id())).failure(lambda event: self.failed.emit(event.message)).run()
+
+    def models(self) -> tuple[ModelFile, ...]:
+        """The models that can be chosen: recent ones, the included one, those in the folders that were scanned."""
+        included = included_model()
+        paths = [*self._settings.values.engine.recent_models, *([str(included)] if included else [])]
+        return known_models([*paths, *(model.path for model in self._in_folders)])
+
+    def scan_folders(self) -> None:
+        """Looks for models in the folders of the settings, in the background."""
+        folders = self._settings.values.engine.model_folders
+        if not folders:
+            return
+
+        def scan() -> tuple[ModelFile, ...]:
+            return tuple(model for folder in folders for model in find_in_folder(Path(folder)))
+
+        self._ui.deliver(self._worker.submit(scan), self._on_scanned, self._on_trouble)
+
+    def add_folder(self, folder: str) -> None:
+        """Remembers a folder with models and looks through it."""
+        folders = self._settings.values.engine.model_folders
+        if folder not in folders:
+            self._save("engine.model_folders", (*folders, folder))
+        self.scan_folders()
+
+    def _on_scanned(self, found: tuple[ModelFile, ...]) -> None:
+        self._in_folders = found
+        self.models_changed.emit()
+        if not found:
+            self.notice.emit(tr("Models", "No GGUF files were found in your model folders."))
+
+    def _on_trouble(self, error: UserFacingError) -> None:
+        self.notice.emit(str(error))
+
+    def _on_ready(self, info: ModelInfo) -> None:
+        recent = (info.path, *(path for path in self._settings.values.engine.recent_models if path != info.path))
+        self._save("engine.last_model", info.path)
+        self._save("engine.recent_models", recent[:MAX_RECENT])
+        self.ready.emit(info)
+        self.models_changed.emit()
+        for warning in info.warnings:
+            self.notice.emit(warning)
+
+    def _on_failed(self, event: Failed) -> None:
+        if event.kind == "Cancelled":
+            self.notice.emit(tr("Models", "Loading was stopped."))
+        else:
+            self.failed.emit(filled(tr("Models", "The model could not be loaded: %1"), event.message))
+
+    def _save(self, key: str, value: object) -> None:
+        try:
+            self._settings.set(key, value)
+        except SettingsError as error:
+            self.notice.emit(str(error))

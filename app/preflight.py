@@ -1,0 +1,152 @@
+"""Checks before Qt is imported: which platform it will take, whether this system has the libraries for it, the input method.
+
+Without them Qt ends the process with an abort, not with an exception. Standard library only; PySide6 is found but not imported.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Callable, Mapping, MutableMapping
+from dataclasses import dataclass
+from pathlib import Path
+
+PACKAGES = {
+    "libGL.so.1": "libgl1",
+    "libGLX.so.0": "libgl1",
+    "libOpenGL.so.0": "libgl1",
+    "libEGL.so.1": "libegl1",
+    "libglib-2.0.so.0": "libglib2.0-0",
+    "libgthread-2.0.so.0": "libglib2.0-0",
+    "libfontconfig.so.1": "libfontconfig1",
+    "libfreetype.so.6": "libfreetype6",
+    "libdbus-1.so.3": "libdbus-1-3",
+    "libxkbcommon.so.0": "libxkbcommon0",
+    "libxkbcommon-x11.so.0": "libxkbcommon-x11-0",
+    "libX11.so.6": "libx11-6",
+    "libX11-xcb.so.1": "libx11-xcb1",
+    "libbrotlidec.so.1": "libbrotli1",
+    "libbrotlicommon.so.1": "libbrotli1",
+    "libxcb.so.1": "libxcb1",
+    "libxcb-cursor.so.0": "libxcb-cursor0",
+    "libxcb-glx.so.0": "libxcb-glx0",
+    "libxcb-icccm.so.4": "libxcb-icccm4",
+    "libxcb-image.so.0": "libxcb-image0",
+    "libxcb-keysyms.so.1": "libxcb-keysyms1",
+    "libxcb-randr.so.0": "libxcb-randr0",
+    "libxcb-render.so.0": "libxcb-render0",
+    "libxcb-render-util.so.0": "libxcb-render-util0",
+    "libxcb-shape.so.0": "libxcb-shape0",
+    "libxcb-shm.so.0": "libxcb-shm0",
+    "libxcb-sync.so.1": "libxcb-sync1",
+    "libxcb-util.so.1": "libxcb-util1",
+    "libxcb-xfixes.so.0": "libxcb-xfixes0",
+    "libxcb-xkb.so.1": "libxcb-xkb1",
+    "libwayland-client.so.0": "libwayland-client0",
+    "libwayland-cursor.so.0": "libwayland-cursor0",
+    "libwayland-egl.so.1": "libwayland-egl1",
+}
+"""Shared library -> Debian package that has it."""
+RENAMED = {"libglib2.0-0": "libglib2.0-0t64"}
+"""Names from Debian 13 and Ubuntu 24.04 on."""
+_MODULES = ("QtCore", "QtGui", "QtWidgets", "QtNetwork", "QtSvg")
+
+Ldd = Callable[[Path], str]
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """What the platform lacks: shared libraries, and the packages that have them (the library itself when none is known)."""
+
+    platform: str
+    libraries: tuple[str, ...]
+    packages: tuple[str, ...]
+
+    def sentence(self) -> str:
+        """What is missing and the line that installs it."""
+        return (
+            f"layerdeck: the window (Qt, platform {self.platform}) needs system packages that are missing: "
+            f"{', '.join(self.packages)}. "
+            f"Install them with: sudo apt-get install --no-install-recommends {' '.join(self.packages)}"
+        )
+
+
+def qt_platform(environ: Mapping[str, str]) -> str:
+    """The platform that Qt will take. `offscreen` when there is no display."""
+    asked = environ.get("QT_QPA_PLATFORM", "").split(";")[0].split(":")[0]
+    if asked:
+        return asked
+    if environ.get("WAYLAND_DISPLAY"):
+        return "wayland"
+    return "xcb" if environ.get("DISPLAY") else "offscreen"
+
+
+def pyside_folder() -> Path | None:
+    """Where PySide6 lies; None when it is not installed."""
+    spec = importlib.util.find_spec("PySide6")
+    if spec is None or not spec.submodule_search_locations:
+        return None
+    return Path(next(iter(spec.submodule_search_locations)))
+
+
+def _ldd(file: Path) -> str:
+    return subprocess.run(["ldd", str(file)], capture_output=True, text=True, check=False).stdout
+
+
+def missing(platform: str, folder: Path, ldd: Ldd = _ldd, os_release: str | None = None) -> Missing | None:
+    """What the libraries of Qt's modules and of the plugin of `platform` lack on this system; None when nothing."""
+    files = [folder / f"{name}.abi3.so" for name in _MODULES]
+    files.append(folder / "Qt" / "plugins" / "platforms" / f"libq{platform}.so")
+    lacking: set[str] = set()
+    for file in files:
+        if file.exists():
+            lacking.update(re.findall(r"^\s*(\S+) => not found", ldd(file), re.MULTILINE))
+    lacking = {name for name in lacking if not name.startswith(("libQt6", "libpyside6", "libshiboken6"))}
+    if not lacking:
+        return None
+    packages = {PACKAGES.get(name, name) for name in lacking}
+    if re.search(r'^VERSION_ID="?(1[3-9]|2[4-9])', _os_release() if os_release is None else os_release, re.MULTILINE):
+        packages = {RENAMED.get(name, name) for name in packages}
+    return Missing(platform, tuple(sorted(lacking)), tuple(sorted(packages)))
+
+
+def _os_release() -> str:
+    try:
+        return Path("/etc/os-release").read_text(encoding="utf-8")
+    except OSError:
+        return ""
+
+
+def choose_input_method(environ: MutableMapping[str, str], platform: str, folder: Path) -> None:
+    """Makes fcitx work. The wheel has no fcitx plugin: on Wayland the compositor's text input serves, elsewhere fcitx5 answers
+    as ibus."""
+    asked = environ.get("QT_IM_MODULE", "")
+    if not asked.startswith("fcitx"):
+        return
+    plugins = folder / "Qt" / "plugins" / "platforminputcontexts"
+    if any(plugins.glob("*fcitx*")):
+        return
+    if platform.startswith("wayland"):
+        del environ["QT_IM_MODULE"]
+    else:
+        environ["QT_IM_MODULE"] = "ibus"
+
+
+def prepare(environ: MutableMapping[str, str] | None = None) -> tuple[str, str]:
+    """Makes the environment ready for Qt. Returns (platform, sentence); the sentence is empty when the window can open."""
+    env = os.environ if environ is None else environ
+    folder = pyside_folder()
+    if folder is None:
+        return "", "layerdeck: PySide6 is not installed in this environment; run `make run`, which installs it."
+    platform = qt_platform(env)
+    if shutil.which("ldd") is not None:
+        lacking = missing(platform, folder)
+        if lacking is not None:
+            return platform, lacking.sentence()
+    choose_input_method(env, platform, folder)
+    if platform == "offscreen":
+        env["QT_QPA_PLATFORM"] = "offscreen"
+    return platform, ""

@@ -1,0 +1,139 @@
+"""ChatStore: what the application holds of the chats. Reads answer at once, on the caller's connection; changes give a Future."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import replace
+from pathlib import Path
+from typing import TypeVar
+
+from app.errors import StoreError
+from app.log import logger
+from app.store import chats, search
+from app.store.chats import Answer, Removed
+from app.store.db import connect, known, open_database
+from app.store.rows import ChatRow, MessageRow
+from app.store.writer import Writer
+
+T = TypeVar("T")
+log = logger("store")
+
+
+class ChatStore:
+    """One open database. Made and used by one thread (reads); the writer's thread does the rest."""
+
+    def __init__(self, path: Path, on_trouble: Callable[[StoreError | None], None] = lambda error: None) -> None:
+        """Opens or makes the database at `path`; `notice` says what the user should know. Raises KnownDbError."""
+        opened = open_database(path)
+        self.path = path
+        self.notice = opened.notice
+        try:
+            with_interrupted = self._recover(opened.connection)
+            self._reader = connect(path, read_only=True)
+        except sqlite3.Error as error:
+            opened.connection.close()
+            raise known(error, path) from error
+        self.n_interrupted = with_interrupted
+        self._writer = Writer(opened.connection, path, on_trouble)
+
+    @staticmethod
+    def _recover(db: sqlite3.Connection) -> int:
+        db.execute("BEGIN IMMEDIATE")
+        try:
+            n_interrupted = chats.interrupt_streaming(db)
+            chats.purge(db)
+            db.execute("COMMIT")
+        except sqlite3.Error:
+            if db.in_transaction:
+                db.execute("ROLLBACK")
+            raise
+        return n_interrupted
+
+    def close(self) -> None:
+        """Writes what is pending and closes. Idempotent."""
+        self._writer.close()
+        self._reader.close()
+
+    # --- reading -----------------------------------------------------------------------------------------------------
+
+    def _read(self, query: Callable[[sqlite3.Connection], T]) -> T:
+        try:
+            return query(self._reader)
+        except sqlite3.Error as error:
+            raise known(error, self.path) from error
+
+    def chats(self) -> tuple[ChatRow, ...]:
+        """All chats, newest first. Raises KnownDbError, like every reading method."""
+        return self._read(chats.all_chats)
+
+    def chat(self, chat_id: int) -> ChatRow:
+        """One chat. Raises NoSuchRow."""
+        return self._read(lambda db: chats.chat(db, chat_id))
+
+    def messages(self, chat_id: int) -> tuple[MessageRow, ...]:
+        """The branch that is shown, with what the journal still has to write. Raises NoSuchRow."""
+        unwritten = self._writer.unwritten()
+        row = self.chat(chat_id)
+        return tuple(_laid_over(m, unwritten) for m in self._read(lambda db: chats.branch(db, chat_id, row.leaf_id)))
+
+    def branch_to(self, message_id: int) -> tuple[MessageRow, ...]:
+        """The messages from the first one to this one. Raises NoSuchRow."""
+        unwritten = self._writer.unwritten()
+        row = self.message(message_id)
+        return tuple(_laid_over(m, unwritten) for m in self._read(lambda db: chats.branch(db, row.chat_id, message_id)))
+
+    def message(self, message_id: int) -> MessageRow:
+        """One message. Raises NoSuchRow."""
+        unwritten = self._writer.unwritten()
+        return _laid_over(self._read(lambda db: chats.message(db, message_id)), unwritten)
+
+    def search(self, query: str) -> tuple[search.SearchHit, ...]:
+        """Chats whose title or messages hold every word of the query, newest first."""
+        return self._read(lambda db: search.search(db, query))
+
+    # --- changing ----------------------------------------------------------------------------------------------------
+
+    def change(self, job: Callable[[sqlite3.Connection], T]) -> Future[T]:
+        """Runs a function of `app.store.chats` in one transaction on the writer's thread."""
+        return self._writer.submit(job)
+
+    def journal(self, answer: Answer) -> None:
+        """Notes the newest state of an answer; it reaches the disk within 0.2 s, at once when the answer ended."""
+        self._writer.journal(answer)
+
+    def rename(self, chat_id: int, title: str) -> Future[ChatRow]:
+        """Gives a chat another title."""
+        return self.change(lambda db: chats.rename(db, chat_id, title))
+
+    def delete_chat(self, chat_id: int) -> Future[None]:
+        """Hides a chat until the next start removes it."""
+        return self.change(lambda db: chats.delete_chat(db, chat_id))
+
+    def restore_chat(self, chat_id: int) -> Future[ChatRow]:
+        """Undoes delete_chat."""
+        return self.change(lambda db: chats.restore_chat(db, chat_id))
+
+    def delete_message(self, message_id: int) -> Future[Removed]:
+        """Hides a message and what follows it."""
+        return self.change(lambda db: chats.delete_message(db, message_id))
+
+    def restore_messages(self, removed: Removed) -> Future[ChatRow]:
+        """Undoes delete_message."""
+        return self.change(lambda db: chats.restore_messages(db, removed))
+
+    def switch_branch(self, message_id: int, step: int) -> Future[ChatRow]:
+        """Shows another sibling of a message."""
+        return self.change(lambda db: chats.switch_branch(db, message_id, step))
+
+    def set_chat_options(self, chat_id: int, system_prompt: str, sampling_json: str) -> Future[ChatRow]:
+        """Stores the system prompt and the sampling of a chat."""
+        return self.change(lambda db: chats.set_chat_options(db, chat_id, system_prompt, sampling_json))
+
+
+def _laid_over(row: MessageRow, unwritten: dict[int, Answer]) -> MessageRow:
+    answer = unwritten.get(row.id)
+    if answer is None:
+        return row
+    return replace(row, text=answer.text, status=answer.status, figures=answer.figures, error=answer.error)

@@ -1,0 +1,42 @@
+"""Numbers as people read them: bytes in GB and MB (10^9, 10^6), counts with separators, short token counts, durations."""
+
+from __future__ import annotations
+
+
+def bytes_text(n: int) -> str:
+    """98 MB, 1.4 GB, 405 GB: decimal units, at most three digits."""
+    value, unit = float(n), "B"
+    for name in ("kB", "MB", "GB", "TB"):
+        if value < 999.5:
+            break
+        value, unit = value / 1000, name
+    digits = 0 if unit == "B" or value >= 9.95 else 1
+    return f"{value:.{digits}f} {unit}"
+
+
+def count_text(n: int) -> str:
+    """65,536."""
+    return f"{n:,}"
+
+
+def short_count(n: int) -> str:
+    """8.2k, 64k, 512: as beside the context ring (1k = 1,000 up to 10k, 1,024 from there, as contexts are sized)."""
+    if n < 1000:
+        return str(n)
+    if n < 10_000:
+        return f"{n / 1000:.1f}k".replace(".0k", "k")
+    return f"{n // 1024}k"
+
+
+def rate_text(tok_s: float) -> str:
+    """12.1 or 240: a rate with three significant digits."""
+    return f"{tok_s:.1f}" if tok_s < 100 else f"{tok_s:.0f}"
+
+
+def seconds_text(seconds: float) -> str:
+    """0.3 s, 6.2 s, 12 s, 2 min 5 s."""
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{int(seconds) // 60} min {int(seconds) % 60} s"
