@@ -13,7 +13,17 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from engine.api.commands import Cancel, Command, CountTokens, Generate, LoadModel, UnloadModel, WatchSensors
-from engine.api.events import Failed, Finished, LoadProgress, ModelUnloaded, PrefillProgress, Queued, Sensors, TokenCount, TokenDelta
+from engine.api.events import (
+    Failed,
+    Finished,
+    LoadProgress,
+    ModelUnloaded,
+    PrefillProgress,
+    Queued,
+    Sensors,
+    TokenCount,
+    TokenDelta,
+)
 from engine.api.values import ChatMessage, LoadOptions, RequestId, SamplingParams
 from engine.errors import EngineBug
 from engine.service.engine import Engine
