@@ -70,6 +70,10 @@ class Composer(QWidget):
         self._state = state
         self._refresh_button()
 
+    def set_send_with_ctrl(self, wanted: bool) -> None:
+        """Whether Ctrl+Enter sends and Enter starts a new line, instead of the other way round."""
+        self._edit.send_with_ctrl = wanted
+
     def set_model_name(self, name: str) -> None:
         """Name in the placeholder."""
         self._model = name

@@ -31,6 +31,7 @@ class ComposerEdit(QPlainTextEdit):
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
+        self.send_with_ctrl = False
         self._preedit = ""
         self._height = 0
         self.setObjectName("bare")
@@ -80,11 +81,11 @@ class ComposerEdit(QPlainTextEdit):
         if self._preedit:
             QGuiApplication.inputMethod().commit()
             self._preedit = ""
-        elif modifiers == Qt.KeyboardModifier.ShiftModifier:
+        elif modifiers == Qt.KeyboardModifier.ShiftModifier or (self.send_with_ctrl and not modifiers):
             self.insertPlainText("\n")
             self.ensureCursorVisible()
         else:
-            self.send_requested.emit(modifiers == Qt.KeyboardModifier.ControlModifier)
+            self.send_requested.emit(modifiers == Qt.KeyboardModifier.ControlModifier and not self.send_with_ctrl)
 
     def insertFromMimeData(self, source: QMimeData) -> None:
         if not source.hasText():

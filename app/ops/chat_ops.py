@@ -119,10 +119,12 @@ class ChatOps(QObject):
         options = "{}" if sampling is None else overrides_json(defaults.sampling_params(), sampling)
         prompt = defaults.chat.system_prompt if system_prompt is None else system_prompt
 
+        model_path = self._model_path()
+
         def save(db: sqlite3.Connection) -> Turn:
             chat = chats.chat(db, chat_id) if chat_id is not None else chats.add_chat(db, title_of(text), prompt, options)
             question = chats.add_message(db, chat.id, chat.leaf_id, "user", text)
-            return _begin(db, question)
+            return _begin(db, chat.id, question.id, question, model_path)
 
         self._start(chat_id, save, draft=text)
         return True
@@ -134,8 +136,10 @@ class ChatOps(QObject):
             return
         parent_id = row.parent_id if row.role == "assistant" else row.id
 
+        model_path = self._model_path()
+
         def save(db: sqlite3.Connection) -> Turn:
-            return _begin_below(db, row.chat_id, parent_id)
+            return _begin(db, row.chat_id, parent_id, None, model_path)
 
         self._start(row.chat_id, save)
 
@@ -152,8 +156,11 @@ class ChatOps(QObject):
             )
             return
 
+        model_path = self._model_path()
+
         def save(db: sqlite3.Connection) -> Turn:
-            return _begin(db, chats.add_message(db, row.chat_id, row.parent_id, "user", text))
+            question = chats.add_message(db, row.chat_id, row.parent_id, "user", text)
+            return _begin(db, row.chat_id, question.id, question, model_path)
 
         self._start(row.chat_id, save, draft=text)
 
@@ -183,12 +190,14 @@ class ChatOps(QObject):
         if cleaned:
             self._change(lambda db: chats.rename(db, chat_id, cleaned), lambda chat: self.chats_changed.emit())
 
-    def set_options(self, chat_id: int, system_prompt: str, sampling: SamplingParams) -> None:
-        """What this chat asks of the model; holds from the next answer on."""
+    def set_system_prompt(self, chat_id: int, prompt: str) -> None:
+        """Another system prompt; holds from the next answer on."""
+        self._change(lambda db: chats.set_system_prompt(db, chat_id, prompt), lambda chat: self.chats_changed.emit())
+
+    def set_sampling(self, chat_id: int, sampling: SamplingParams) -> None:
+        """Another sampling; holds from the next answer on."""
         options = overrides_json(self._settings.values.sampling_params(), sampling)
-        self._change(
-            lambda db: chats.set_chat_options(db, chat_id, system_prompt, options), lambda chat: self.chats_changed.emit()
-        )
+        self._change(lambda db: chats.set_sampling(db, chat_id, options), lambda chat: self.chats_changed.emit())
 
     def sampling(self, chat: ChatRow) -> SamplingParams:
         """The sampling of a chat."""
@@ -319,17 +328,18 @@ class ChatOps(QObject):
         self.chats_changed.emit()
         self._tell_context(live.row.chat_id, event.usage.n_prompt + event.usage.n_generated)
 
+    def _model_path(self) -> str:
+        model = self._bridge.state.model
+        return "" if model is None else model.path
+
     def _tell_context(self, chat_id: int, used: int) -> None:
         model = self._bridge.state.model
         if model is not None:
             self.context_used.emit(ContextUse(chat_id, used, model.n_ctx))
 
 
-def _begin(db: sqlite3.Connection, question: MessageRow) -> Turn:
-    answer = chats.add_message(db, question.chat_id, question.id, "assistant", "", "streaming")
-    return Turn(chats.chat(db, question.chat_id), question, answer)
-
-
-def _begin_below(db: sqlite3.Connection, chat_id: int, parent_id: int | None) -> Turn:
+def _begin(db: sqlite3.Connection, chat_id: int, parent_id: int | None, question: MessageRow | None, model_path: str) -> Turn:
     answer = chats.add_message(db, chat_id, parent_id, "assistant", "", "streaming")
-    return Turn(chats.chat(db, chat_id), None, answer)
+    if model_path:
+        chats.set_model(db, chat_id, model_path)
+    return Turn(chats.chat(db, chat_id), question, answer)

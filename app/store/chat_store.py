@@ -12,7 +12,7 @@ from typing import TypeVar
 from app.errors import StoreError
 from app.log import logger
 from app.store import chats, search
-from app.store.chats import Answer, Removed
+from app.store.chats import Answer
 from app.store.db import connect, known, open_database
 from app.store.rows import ChatRow, MessageRow
 from app.store.writer import Writer
@@ -102,34 +102,6 @@ class ChatStore:
     def journal(self, answer: Answer) -> None:
         """Notes the newest state of an answer; it reaches the disk within 0.2 s, at once when the answer ended."""
         self._writer.journal(answer)
-
-    def rename(self, chat_id: int, title: str) -> Future[ChatRow]:
-        """Gives a chat another title."""
-        return self.change(lambda db: chats.rename(db, chat_id, title))
-
-    def delete_chat(self, chat_id: int) -> Future[None]:
-        """Hides a chat until the next start removes it."""
-        return self.change(lambda db: chats.delete_chat(db, chat_id))
-
-    def restore_chat(self, chat_id: int) -> Future[ChatRow]:
-        """Undoes delete_chat."""
-        return self.change(lambda db: chats.restore_chat(db, chat_id))
-
-    def delete_message(self, message_id: int) -> Future[Removed]:
-        """Hides a message and what follows it."""
-        return self.change(lambda db: chats.delete_message(db, message_id))
-
-    def restore_messages(self, removed: Removed) -> Future[ChatRow]:
-        """Undoes delete_message."""
-        return self.change(lambda db: chats.restore_messages(db, removed))
-
-    def switch_branch(self, message_id: int, step: int) -> Future[ChatRow]:
-        """Shows another sibling of a message."""
-        return self.change(lambda db: chats.switch_branch(db, message_id, step))
-
-    def set_chat_options(self, chat_id: int, system_prompt: str, sampling_json: str) -> Future[ChatRow]:
-        """Stores the system prompt and the sampling of a chat."""
-        return self.change(lambda db: chats.set_chat_options(db, chat_id, system_prompt, sampling_json))
 
 
 def _laid_over(row: MessageRow, unwritten: dict[int, Answer]) -> MessageRow:

@@ -197,9 +197,15 @@ def rename(db: sqlite3.Connection, chat_id: int, title: str) -> ChatRow:
     return chat(db, chat_id)
 
 
-def set_chat_options(db: sqlite3.Connection, chat_id: int, system_prompt: str, sampling_json: str) -> ChatRow:
-    """Stores what a chat asks of the model beyond the defaults."""
-    db.execute("UPDATE chat SET system_prompt = ?, sampling_json = ? WHERE id = ?", (system_prompt, sampling_json, chat_id))
+def set_system_prompt(db: sqlite3.Connection, chat_id: int, system_prompt: str) -> ChatRow:
+    """Stores the system prompt of a chat."""
+    db.execute("UPDATE chat SET system_prompt = ? WHERE id = ?", (system_prompt, chat_id))
+    return chat(db, chat_id)
+
+
+def set_sampling(db: sqlite3.Connection, chat_id: int, sampling_json: str) -> ChatRow:
+    """Stores how a chat's sampling differs from the defaults."""
+    db.execute("UPDATE chat SET sampling_json = ? WHERE id = ?", (sampling_json, chat_id))
     return chat(db, chat_id)
 
 

@@ -11,6 +11,7 @@ from PySide6.QtWidgets import QWidget
 from app.bridge.engine_bridge import EngineBridge
 from app.bridge.engine_state import EngineState
 from app.chat.chat_page import ChatPage
+from app.chat.sampling_panel import preset_label
 from app.i18n import tr
 from app.ops.chat_ops import ChatOps, ContextUse, Trouble, Turn, Undo
 from app.ops.model_files import name_and_quant
@@ -19,6 +20,7 @@ from app.qtmodels.chat_list import ChatListModel
 from app.settings.store import SettingsStore
 from app.store.chat_store import ChatStore
 from app.store.rows import MessageRow
+from app.windows.chat_options import ChatOptions
 from app.windows.links import ask_and_open
 from engine.api.values import ModelInfo, SamplingParams
 
@@ -52,9 +54,7 @@ class ChatController(QObject):
         self._chat_id: int | None = None
         self._awaits_turn = False
         self._drafts: dict[int | None, str] = {}
-        # What the next new chat starts with, when the user chose it before the first message.
-        self._new_sampling: SamplingParams | None = None
-        self._new_prompt: str | None = None
+        self.options = ChatOptions(page.composer, store, chats, settings, self)
         page.list.set_model(self._list)
         self._connect()
         self.refresh_list()
@@ -78,8 +78,12 @@ class ChatController(QObject):
         page.composer.send_requested.connect(self.send)
         page.composer.stop_requested.connect(self.stop)
         page.composer.edit_last_requested.connect(self._on_edit_last)
+        page.composer.sampling_requested.connect(self.options.open_sampling)
+        page.composer.system_prompt_requested.connect(self.options.open_system_prompt)
+        self.options.changed.connect(self._show_options)
         page.header.stop_loading_requested.connect(self._models.cancel_loading)
         chats.chats_changed.connect(self.refresh_list)
+        chats.chats_changed.connect(self._show_options)
         chats.turn_begun.connect(self._on_turn)
         chats.branch_changed.connect(self._on_branch_changed)
         chats.updated.connect(self._on_updated)
@@ -143,8 +147,8 @@ class ChatController(QObject):
         self._awaits_turn = False
         self._page.composer.set_text(self._drafts.pop(chat_id, ""))
         self._page.list.set_current(chat_id)
+        self.options.show_for(chat_id)
         self._show_branch()
-        self._show_options()
         self._show_busy()
         self.shown_changed.emit()
 
@@ -161,9 +165,8 @@ class ChatController(QObject):
             self._show_context(0)
 
     def _show_options(self) -> None:
-        sampling = self.sampling()
-        self._page.composer.set_preset_label(preset_label(sampling))
-        self._page.composer.set_system_prompt(self.system_prompt())
+        self._page.composer.set_preset_label(preset_label(self.options.sampling()))
+        self._page.composer.set_system_prompt(self.options.system_prompt())
 
     def _show_busy(self) -> None:
         if self.is_busy() or self._awaits_turn:
@@ -187,8 +190,9 @@ class ChatController(QObject):
         if not self._make_ready():
             self._page.composer.set_text(text)
             return
-        new = self._chat_id is None
-        sent = self._chats.send(self._chat_id, text, self._new_sampling if new else None, self._new_prompt if new else None)
+        self.options.flush()
+        sampling, prompt = self.options.new_chat_options() if self._chat_id is None else (None, None)
+        sent = self._chats.send(self._chat_id, text, sampling, prompt)
         if not sent:
             self._page.composer.set_text(text)
             return
@@ -198,7 +202,8 @@ class ChatController(QObject):
     def ask(self, text: str, sampling: SamplingParams) -> None:
         """Asks in a new chat with this sampling and without a system prompt."""
         self.new_chat()
-        self._new_sampling, self._new_prompt = sampling, ""
+        self.options.set_sampling(sampling)
+        self.options.set_system_prompt("")
         self.send(text)
 
     def stop(self) -> None:
@@ -225,34 +230,6 @@ class ChatController(QObject):
         """Deletes the shown chat."""
         if self._chat_id is not None:
             self._chats.delete_chat(self._chat_id)
-
-    def sampling(self) -> SamplingParams:
-        """The sampling of the shown chat, or of the next new one."""
-        if self._chat_id is None:
-            return self._new_sampling or self._settings.values.sampling_params()
-        return self._chats.sampling(self._store.chat(self._chat_id))
-
-    def system_prompt(self) -> str:
-        """The system prompt of the shown chat, or of the next new one."""
-        if self._chat_id is None:
-            return self._settings.values.chat.system_prompt if self._new_prompt is None else self._new_prompt
-        return self._store.chat(self._chat_id).system_prompt
-
-    def set_sampling(self, sampling: SamplingParams) -> None:
-        """Another sampling for the shown chat."""
-        if self._chat_id is None:
-            self._new_sampling = sampling
-            self._show_options()
-        else:
-            self._chats.set_options(self._chat_id, self.system_prompt(), sampling)
-
-    def set_system_prompt(self, prompt: str) -> None:
-        """Another system prompt for the shown chat."""
-        if self._chat_id is None:
-            self._new_prompt = prompt
-            self._show_options()
-        else:
-            self._chats.set_options(self._chat_id, prompt, self.sampling())
 
     def refresh_options(self) -> None:
         """Shows sampling and system prompt anew, after a default changed."""
@@ -301,7 +278,8 @@ class ChatController(QObject):
     def _on_turn(self, turn: Turn) -> None:
         if self._chat_id is None and self._awaits_turn:
             self._chat_id = turn.chat.id
-            self._new_sampling = self._new_prompt = None
+            self.options.forget_new()
+            self.options.show_for(turn.chat.id)
         if turn.chat.id != self._chat_id:
             return
         self._awaits_turn = False
@@ -311,7 +289,6 @@ class ChatController(QObject):
             self._page.transcript.append(turn.answer)
         else:
             self._show_branch()
-        self._show_options()
         self.shown_changed.emit()
 
     def _on_branch_changed(self, chat_id: int) -> None:
@@ -359,16 +336,3 @@ class ChatController(QObject):
         self._page.side_panel.set_state(state.kind)
         self._page.side_panel.set_decode(state.tok_s)
         self._show_busy()
-
-
-def preset_label(sampling: SamplingParams) -> str:
-    """The word and the temperature on the composer's chip."""
-    if sampling.temperature == 0:
-        return tr("Chats", "Greedy")
-    if sampling.temperature < 0.5:
-        word = tr("Chats", "Precise")
-    elif sampling.temperature <= 0.9:
-        word = tr("Chats", "Balanced")
-    else:
-        word = tr("Chats", "Creative")
-    return f"{word} · {sampling.temperature:.2g}"

@@ -109,8 +109,8 @@ class MainWindow(QMainWindow):
             "rename_chat": page.list.rename_current,
             "delete_chat": controller.delete_shown,
             "find": page.open_find,
-            "sampling": (lambda: None),
-            "system_prompt": (lambda: None),
+            "sampling": controller.options.open_sampling,
+            "system_prompt": controller.options.open_system_prompt,
             "pick_model": self._pick_model,
             "reload_model": models.reload,
             "unload_model": models.unload,
@@ -298,6 +298,7 @@ class MainWindow(QMainWindow):
 
     def _apply_view_settings(self) -> None:
         chat = self._parts.settings.values.chat
+        self.page.composer.set_send_with_ctrl(chat.send_key == "ctrl_enter")
         self.page.set_list_shown(chat.show_list)
         self.page.set_side_panel_wanted(chat.side_panel)
         self._watch_sensors()

@@ -24,6 +24,7 @@ def test_a_question_is_answered_and_kept(bench: Bench) -> None:
     turn = bench.ask("What is this?\nIn short.")
     assert bench.shown(turn.chat.id) == [("user", "What is this?\nIn short.", "done"), ("assistant", "Hello, world!", "done")]
     assert bench.store.chat(turn.chat.id).title == "What is this?"
+    assert bench.store.chat(turn.chat.id).model_path == "/m.gguf"
     figures = bench.store.messages(turn.chat.id)[-1].figures
     assert (figures.n_tokens, figures.n_prompt, figures.prefill_tok_s) == (4, 32, 250.0)
     assert bench.contexts[-1] == ContextUse(turn.chat.id, 36, 2048)
@@ -181,8 +182,8 @@ def test_closing_while_it_answers_leaves_it_interrupted(bench: Bench) -> None:
 def test_options_of_a_chat_override_the_settings(bench: Bench) -> None:
     bench.load()
     turn = bench.ask("x")
-    with bench.qtbot.waitSignal(bench.chats.chats_changed):
-        bench.chats.set_options(turn.chat.id, "Rhyme.", SamplingParams(top_k=1, stop=("\n",), seed=3))
+    bench.chats.set_system_prompt(turn.chat.id, "Rhyme.")
+    bench.chats.set_sampling(turn.chat.id, SamplingParams(top_k=1, stop=("\n",), seed=3))
     bench.settings.set("sampling.top_p", 0.5)
     bench.ask("y", turn.chat.id)
     command = last_generate(bench)

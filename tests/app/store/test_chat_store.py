@@ -5,8 +5,9 @@ from __future__ import annotations
 import itertools
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -28,6 +29,10 @@ def store(tmp_path: Path) -> Iterator[ChatStore]:
 
 def add(store: ChatStore, chat_id: int, parent: int | None, role: str, text: str, status: str = "done") -> MessageRow:
     return store.change(lambda db: chats.add_message(db, chat_id, parent, role, text, status)).result(5)  # type: ignore[arg-type]
+
+
+def change(store: ChatStore, function: Callable[..., Any], *arguments: Any) -> Any:
+    return store.change(lambda db: function(db, *arguments)).result(5)
 
 
 def new_chat(store: ChatStore, title: str = "A chat") -> int:
@@ -57,10 +62,10 @@ def test_regenerated_answers_are_siblings_and_switching_shows_each_branch(store:
     second = add(store, chat, question.id, "assistant", "second")
     assert [m.id for m in store.messages(chat)] == [question.id, second.id]
     assert store.messages(chat)[-1].position == (1, 2)
-    store.switch_branch(second.id, -1).result(5)
+    change(store, chats.switch_branch, second.id, -1)
     assert [m.id for m in store.messages(chat)] == [question.id, first.id, follow_up.id]
     assert store.messages(chat)[1].position == (0, 2)
-    store.switch_branch(first.id, -1).result(5)
+    change(store, chats.switch_branch, first.id, -1)
     assert store.messages(chat)[1].id == first.id
 
 
@@ -70,11 +75,11 @@ def test_delete_message_and_undo_bring_the_same_branch_back(store: ChatStore) ->
     answer = add(store, chat, question.id, "assistant", "a")
     add(store, chat, answer.id, "user", "more")
     before = store.messages(chat)
-    removed = store.delete_message(answer.id).result(5)
+    removed = change(store, chats.delete_message, answer.id)
     assert [m.id for m in store.messages(chat)] == [question.id]
     with pytest.raises(NoSuchRow):
         store.message(answer.id)
-    store.restore_messages(removed).result(5)
+    change(store, chats.restore_messages, removed)
     assert store.messages(chat) == before
 
 
@@ -85,12 +90,12 @@ def test_delete_chat_hides_it_undo_restores_and_a_restart_removes_it_for_good(tm
     question = add(store, chat, None, "user", "the secret text")
     add(store, chat, question.id, "assistant", "an answer")
     kept = new_chat(store, "Kept")
-    store.delete_chat(chat).result(5)
+    change(store, chats.delete_chat, chat)
     assert [row.id for row in store.chats()] == [kept]
     assert store.search("secret") == ()
-    store.restore_chat(chat).result(5)
+    change(store, chats.restore_chat, chat)
     assert {row.id for row in store.chats()} == {chat, kept}
-    store.delete_chat(chat).result(5)
+    change(store, chats.delete_chat, chat)
     store.close()
     ChatStore(path).close()
     db = sqlite3.connect(path)
@@ -156,7 +161,7 @@ def test_no_query_is_a_syntax_error(store: ChatStore, query: str) -> None:
 
 def test_search_finds_titles_also_after_a_rename(store: ChatStore) -> None:
     chat = new_chat(store, "Offload plan")
-    store.rename(chat, "Rust lifetimes").result(5)
+    change(store, chats.rename, chat, "Rust lifetimes")
     assert store.search("offload") == ()
     assert [hit.chat_id for hit in store.search("rust life")] == [chat]
 
@@ -189,14 +194,14 @@ def test_branches_hold_together_whatever_is_done(store: ChatStore, steps: list[t
             parent = live[number % len(live)] if live and number % 4 else None
             live.append(add(store, chat, parent, "user", f"m{number}").id)
         elif verb == "switch" and live:
-            store.switch_branch(live[number % len(live)], 1 - 2 * (number % 2)).result(5)
+            change(store, chats.switch_branch, live[number % len(live)], 1 - 2 * (number % 2))
         elif verb == "delete" and live:
-            gone = store.delete_message(live[number % len(live)]).result(5)
+            gone = change(store, chats.delete_message, live[number % len(live)])
             removed.append(gone)
             live = [m for m in live if m not in gone.message_ids]
         elif verb == "undo" and removed:
             back = removed.pop()
-            store.restore_messages(back).result(5)
+            change(store, chats.restore_messages, back)
             live += back.message_ids
         shown = store.messages(chat)
         assert {m.id for m in shown} <= set(live)

@@ -9,7 +9,6 @@ import pytest
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QWidget
 
-from app.windows.chat_controller import preset_label
 from app.windows.picker import Picker
 from engine.api.commands import Generate, LoadModel, WatchSensors
 from engine.api.values import SamplingParams
@@ -136,17 +135,17 @@ def test_a_full_disk_gives_the_text_back_to_the_composer(stage: Stage) -> None:
 
 def test_options_chosen_before_the_first_message_hold_for_the_chat(stage: Stage) -> None:
     stage.load()
-    stage.controller.set_sampling(SamplingParams(temperature=0.0))
-    stage.controller.set_system_prompt("Rhyme.")
+    stage.controller.options.set_sampling(SamplingParams(temperature=0.0))
+    stage.controller.options.set_system_prompt("Rhyme.")
     stage.send("x")
     command = stage.engine.sent(Generate)[-1]
     assert isinstance(command, Generate)
     assert command.sampling.temperature == 0.0
     assert (command.messages or ())[0].content == "Rhyme."
-    assert stage.controller.system_prompt() == "Rhyme."
+    assert stage.controller.options.system_prompt() == "Rhyme."
     stage.controller.new_chat()
-    assert stage.controller.system_prompt() == ""
-    assert stage.controller.sampling() == SamplingParams()
+    assert stage.controller.options.system_prompt() == ""
+    assert stage.controller.options.sampling() == SamplingParams()
 
 
 def test_palette_opens_a_chat(stage: Stage) -> None:
@@ -162,6 +161,7 @@ def test_palette_opens_a_chat(stage: Stage) -> None:
     assert stage.controller.chat_id == chat
 
 
+@pytest.mark.qt_log_ignore("This plugin does not support", extend=True)
 def test_every_action_runs_without_an_error(stage: Stage) -> None:
     stage.load()
     stage.send("x")
@@ -213,8 +213,31 @@ def test_everything_with_the_keyboard_has_a_name(stage: Stage) -> None:
     assert [type(widget).__name__ for widget in nameless] == []
 
 
-@pytest.mark.parametrize(
-    ("temperature", "label"), [(0.0, "Greedy"), (0.2, "Precise · 0.2"), (0.7, "Balanced · 0.7"), (1.2, "Creative · 1.2")]
-)
-def test_preset_labels(temperature: float, label: str) -> None:
-    assert preset_label(SamplingParams(temperature=temperature)) == label
+def test_a_changed_option_of_a_chat_holds_for_its_next_answer(stage: Stage) -> None:
+    stage.load()
+    stage.send("x")
+    for temperature in (0.1, 0.2, 0.3):
+        stage.controller.options.set_sampling(SamplingParams(temperature=temperature))
+    assert stage.controller.options.sampling().temperature == 0.3
+    stage.controller.options.set_system_prompt("Rhyme.")
+    stage.send("y")
+    command = stage.engine.sent(Generate)[-1]
+    assert isinstance(command, Generate)
+    assert command.sampling.temperature == 0.3
+    assert (command.messages or ())[0].content == "Rhyme."
+
+
+def test_the_send_key_follows_the_setting(stage: Stage) -> None:
+    stage.load()
+    edit = stage.window.page.composer._edit
+    stage.qtbot.keyClicks(edit, "one")
+    stage.qtbot.keyClick(edit, Qt.Key.Key_Return)
+    stage.qtbot.waitUntil(lambda: stage.controller.chat_id is not None)
+    stage.settle()
+    stage.parts.settings.set("chat.send_key", "ctrl_enter")
+    stage.qtbot.keyClicks(edit, "two")
+    stage.qtbot.keyClick(edit, Qt.Key.Key_Return)
+    assert stage.window.page.composer.text() == "two\n"
+    stage.qtbot.keyClick(edit, Qt.Key.Key_Return, Qt.KeyboardModifier.ControlModifier)
+    assert stage.window.page.composer.text() == ""
+    stage.qtbot.waitUntil(lambda: len(stage.shown()) == 4)
