@@ -8,8 +8,8 @@ from PySide6.QtGui import QStandardItem, QStandardItemModel
 from PySide6.QtWidgets import QHBoxLayout, QWidget
 
 from app.bridge.engine_state import EngineState
-from app.chat.chat_list_delegate import ChatRole
 from app.chat.chat_page import ChatPage
+from app.qtmodels.chat_list import ChatListRole
 from app.shots import script
 from app.welcome.welcome_page import MachineSummary, ModelChoice, WelcomePage
 from app.widgets.rail import Rail
@@ -52,10 +52,10 @@ def _chat_model(page: ChatPage, streaming: bool, many: int = 0) -> QStandardItem
         for name in names:
             chat_id += 1
             item = QStandardItem(name)
-            item.setData(chat_id, ChatRole.ID)
-            item.setData(name, ChatRole.TITLE)
-            item.setData(section, ChatRole.SECTION)
-            item.setData(streaming and chat_id == 1, ChatRole.STREAMING)
+            item.setData(chat_id, ChatListRole.ID)
+            item.setData(name, ChatListRole.TITLE)
+            item.setData(section, ChatListRole.SECTION)
+            item.setData(streaming and chat_id == 1, ChatListRole.STREAMING)
             model.appendRow(item)
     return model
 
