@@ -26,7 +26,7 @@ def starts_section(index: Index) -> bool:
 def row_rect(rect: QRect, index: Index) -> QRect:
     """The chat's own box inside the item's rectangle, below a section heading if there is one."""
     top = rect.top() + (SECTION_HEIGHT if starts_section(index) else 0)
-    return QRect(rect.left() + 10, top, rect.width() - 20, ROW_HEIGHT - 2)
+    return QRect(rect.left() + 10, top, rect.width() - 19, ROW_HEIGHT - 2)
 
 
 def menu_rect(rect: QRect, index: Index) -> QRect:
