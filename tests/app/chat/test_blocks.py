@@ -103,7 +103,7 @@ def test_highlight_runs_lie_inside_the_code() -> None:
     code = "class A:\n    x = 'é\U0001f600'  # note\n"
     runs = highlight(code, "python")
     assert runs
-    assert all(0 <= start and start + length <= len(code) for start, length, _token in runs)
+    assert all(start >= 0 and start + length <= len(code) for start, length, _token in runs)
     assert highlight(code, "no such language") == ()
 
 

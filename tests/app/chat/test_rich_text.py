@@ -10,7 +10,7 @@ import pytest
 from PySide6.QtCore import QUrl
 from PySide6.QtGui import QFont, QTextCharFormat, QTextCursor, QTextDocument
 
-from app.chat.blocks.rich_text import TextStyle, fill
+from app.chat.blocks.rich_text import MARKER_PROPERTY, TextStyle, fill
 from app.chat.blocks.safe_document import SafeDocument
 
 pytestmark = pytest.mark.usefixtures("themed")
@@ -90,8 +90,14 @@ def test_a_scripting_link_is_plain_text() -> None:
 def test_ordered_item_takes_the_ordinal_of_its_place() -> None:
     document = SafeDocument()
     fill(document, "1. third", TextStyle(ordinal=3))
-    text_list = document.firstBlock().textList()
-    assert text_list.format().start() == 3
+    assert document.firstBlock().blockFormat().property(MARKER_PROPERTY) == "3."
+    fill(document, "- a\n  1. b\n  1. c\n- d", TextStyle())
+    markers = []
+    block = document.begin()
+    while block.isValid():
+        markers.append(block.blockFormat().property(MARKER_PROPERTY))
+        block = block.next()
+    assert markers == ["•", "1.", "2.", "•"]
 
 
 @pytest.mark.parametrize(

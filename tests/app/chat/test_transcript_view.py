@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
-from PySide6.QtCore import Qt
+from PySide6.QtCore import QPoint, Qt
 from PySide6.QtGui import QGuiApplication
 from pytestqt.qtbot import QtBot
 
@@ -182,3 +182,33 @@ def test_unknown_messages_are_ignored(transcript: TranscriptView) -> None:
     transcript.update_message(MessageRow(99, 1, None, "user", "x", "done", 0.0))
     transcript.edit_message(99)
     assert transcript.live_widgets() == 0
+
+
+def test_a_selection_reaches_over_blocks_and_messages(transcript: TranscriptView, qtbot: QtBot) -> None:
+    transcript.set_messages(
+        (script.message(1, "user", "Question"), script.message(2, "assistant", "First block.\n\nSecond block."))
+    )
+    views = transcript.selectable_views()
+    assert [view.text() for view in views] == ["Question", "First block.", "Second block."]
+    qtbot.mousePress(views[0], Qt.MouseButton.LeftButton, pos=QPoint(1, 5))
+    views[0]._select_to(views[2].mapToGlobal(QPoint(views[2].width() - 1, 8)))
+    qtbot.keyClick(views[0], Qt.Key.Key_C, Qt.KeyboardModifier.ControlModifier)
+    assert QGuiApplication.clipboard().text() == "Question\n\nFirst block.\n\nSecond block."
+    qtbot.mousePress(views[1], Qt.MouseButton.LeftButton, pos=QPoint(1, 5))
+    assert views[0].selected_text() == views[2].selected_text() == ""
+
+
+def test_prefill_and_figures_survive_scrolling_away(transcript: TranscriptView) -> None:
+    rows = (*script.long_history(100), script.message(101, "user", "x"), script.message(102, "assistant", "", "streaming"))
+    transcript.set_messages(rows)
+    transcript.verticalScrollBar().setValue(0)
+    assert 102 not in transcript._views
+    transcript.set_prefill(102, 10, 40, 5.0)
+    transcript.scroll_to_end()
+    assert "10 of 40" in transcript._views[102]._prefill.accessibleName()
+    transcript.verticalScrollBar().setValue(0)
+    transcript.append_text(102, "text")
+    transcript.set_live_figures(102, 9.5, 1)
+    transcript.scroll_to_end()
+    assert transcript._views[102].row.text == "text"
+    assert transcript._views[102].row.figures.decode_tok_s == 9.5
