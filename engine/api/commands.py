@@ -28,8 +28,8 @@ class UnloadModel:
 class Generate:
     """Answers. Exactly one of messages, prompt (parsed with special tokens) and ids is given.
 
-    continue_last: the last message is an unfinished assistant message and is continued, not answered. ignore_eog: tokens that mark
-    the end of generation do not end the answer.
+    continue_last: the last message is an unfinished assistant message and is continued, not answered. ignore_eog: tokens that
+    mark the end of generation do not end the answer.
     Events: Queued, PrefillProgress*, TokenDelta*; Finished carries the Usage.
     """
 

@@ -27,9 +27,9 @@ def handle_load(state: State, command: LoadModel) -> None:
     opened = open_file(command.path)
     size = opened.file.file_bytes
     state.emit(LoadProgress(command.request_id, "header", size, size))
-    state.drop_model()
     if not state.mailbox.start((command.request_id,)):
         raise Cancelled("loading was cancelled")
+    state.drop_model()
     state.loaded = load(opened, command.path, command.options, progress, state.abort, state.emit)
     state.emit(ModelReady(command.request_id, state.loaded.info))
     state.emit(Finished(command.request_id, "done"))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import logging
+import os
+import threading
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -10,6 +13,7 @@ from engine.api.events import Event
 from engine.api.values import LoadOptions, ModelInfo
 from engine.arch.registry import build_spec
 from engine.arch.spec import ModelSpec
+from engine.errors import HelperDied
 from engine.gguf.info import GgufFile
 from engine.gguf.reader import read_gguf
 from engine.graph.build import build_graph
@@ -22,6 +26,8 @@ from engine.tokenizer.chat_template import TemplateHelper, template_of
 from engine.tokenizer.vocab import Vocab
 from kernels_pyx.cpu_features import active_isa
 from kernels_pyx.executor import AbortFlag
+
+log = logging.getLogger("engine")
 
 NO_TEMPLATE = "The file has no chat template; plain ChatML is used, which the model may not know."
 
@@ -44,6 +50,7 @@ class Loaded:
     session: Session
     info: ModelInfo
     templates: TemplateHelper
+    warming: threading.Thread
     prefill_chunk: int
 
     def renew_session(self, emit: Callable[[Event], None]) -> None:
@@ -54,7 +61,7 @@ class Loaded:
         """Ends the answers in Finished(cancelled), then frees the memory. Idempotent."""
         for request_id in self.session.active():
             self.session.cancel(request_id)
-        self.templates.close()
+        _close_templates(self.templates, self.warming)
         self.model.close()
 
 
@@ -82,22 +89,48 @@ def load(
         Cancelled: `abort` was set. EngineError: it cannot be loaded; nothing stays in memory.
     """
     file, spec = opened.file, opened.spec
-    tokenizer = Tokenizer(Vocab.from_gguf(file))
     templates = TemplateHelper()
+    # The helper takes a while to start; it does so beside the loading, and nobody waits for it but the first prompt.
+    warming = threading.Thread(target=_warm_up, args=(templates,), name="template warm-up", daemon=True)
+    warming.start()
     try:
+        tokenizer = Tokenizer(Vocab.from_gguf(file))
         model = load_weights(file, spec, build_graph(spec), options, progress, abort)
     except BaseException:
-        templates.close()
+        _close_templates(templates, warming)
         raise
+    info = model_info(file, spec, path)
     return Loaded(
         model=model,
         tokenizer=tokenizer,
         prompts=PromptBuilder(tokenizer, templates, template_of(file)),
         session=Session(model, tokenizer, options.prefill_chunk, emit),
-        info=replace(model_info(file, spec, path), n_ctx=model.n_ctx, isa=active_isa()),
+        info=replace(info, n_ctx=model.n_ctx, isa=active_isa(), warnings=info.warnings + too_many_threads(options.n_threads)),
         templates=templates,
+        warming=warming,
         prefill_chunk=options.prefill_chunk,
     )
+
+
+def too_many_threads(n_threads: int) -> tuple[str, ...]:
+    """A warning when more threads are asked for than there are cores to run them."""
+    n_cores = len(os.sched_getaffinity(0))
+    if n_threads <= n_cores:
+        return ()
+    return (f"{n_threads} threads share {n_cores} cores, which is slower than one thread a core; choose {n_cores} or 0.",)
+
+
+def _warm_up(templates: TemplateHelper) -> None:
+    try:
+        templates.warm_up()
+    except HelperDied as error:
+        # Closed meanwhile, or broken: then the first prompt says so.
+        log.info("the template helper did not start: %s", error)
+
+
+def _close_templates(templates: TemplateHelper, warming: threading.Thread) -> None:
+    templates.close()
+    warming.join()
 
 
 def model_info(file: GgufFile, spec: ModelSpec, path: str) -> ModelInfo:
