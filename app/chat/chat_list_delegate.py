@@ -56,8 +56,8 @@ class ChatListDelegate(QStyledItemDelegate):
     def paint(self, painter: QPainter, option: QStyleOptionViewItem, index: Index) -> None:
         painter.save()
         paint.begin(painter)
-        outer: QRect = option.rect  # type: ignore[attr-defined]
-        state: QStyle.StateFlag = option.state  # type: ignore[attr-defined]
+        outer: QRect = option.rect
+        state: QStyle.StateFlag = option.state
         if starts_section(index):
             paint.text(painter, outer.left() + 24, outer.top() + 22, str(index.data(ChatRole.SECTION) or ""), 11, 600, "text3")
         box = row_rect(outer, index)

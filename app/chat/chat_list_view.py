@@ -33,7 +33,7 @@ class ChatListView(QWidget):
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.setFixedWidth(WIDTH)
-        self._new = PushButton(self.tr("New chat"), icon_name="plus", keys="Ctrl N", parent=self, align="left")
+        self._new = PushButton(self.tr("New chat"), icon_name="plus", keys="Ctrl N", parent=self, icon_size=16)
         self._search = _SearchBox(self)
         self._list = _List(self)
         self._editor = _RenameEditor(self._list.viewport())

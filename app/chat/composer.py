@@ -46,7 +46,7 @@ class Composer(QWidget):
         self._edit = ComposerEdit(self)
         self._sampling = Chip("", "gauge", self)
         self._system = Chip("", "", self)
-        self._button = PushButton("", parent=self, height=32, icon_name="arrow-up", keys="↵", align="left")
+        self._button = PushButton("", parent=self, height=32, icon_name="arrow-up", keys="↵")
         self._box = QRectF()
         self._connect()
         self.set_model_name("")
@@ -147,11 +147,11 @@ class Composer(QWidget):
 
     def _refresh_button(self) -> None:
         if self._state == "busy":
-            self._button.set_content(self.tr("Stop"), "square", "Esc", "secondary")
+            self._button.set_content(self.tr("Stop"), "square", "Esc", "solid")
             self._button.setEnabled(True)
         else:
             ready = bool(self._attachments) or not self._edit.document().isEmpty()
-            self._button.set_content(self.tr("Send"), "arrow-up", "↵", "primary" if ready else "secondary")
+            self._button.set_content(self.tr("Send"), "arrow-up", "↵", "primary" if ready else "solid")
             self._button.setEnabled(ready)
         self._place()
 

@@ -10,19 +10,30 @@ from PySide6.QtGui import QImage, QPainter
 from PySide6.QtSvg import QSvgRenderer
 
 MAX_TEX = 2000
-_ERRORS = (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError, StopIteration, ArithmeticError, NotImplementedError)
+_ERRORS = (
+    ValueError,
+    KeyError,
+    IndexError,
+    TypeError,
+    AttributeError,
+    RecursionError,
+    StopIteration,
+    ArithmeticError,
+    NotImplementedError,
+)
 
 
 @lru_cache(maxsize=512)
 def tex_to_svg(tex: str, px: int, color: str) -> bytes:
     """SVG of a formula set at `px`, b"" if it cannot be set. Slow (10 to 30 ms): for the worker thread."""
-    import ziamath
+    from ziamath.config import config
+    from ziamath.zmath import Latex
 
     if len(tex) > MAX_TEX:
         return b""
-    ziamath.config.svg2 = False
+    config.svg2 = False
     try:
-        return bytes(ziamath.Latex(tex, size=px, color=color, inline=False).svg().encode())
+        return bytes(Latex(tex, size=px, color=color, inline=False).svg().encode())
     except _ERRORS:
         return b""
 
@@ -30,13 +41,14 @@ def tex_to_svg(tex: str, px: int, color: str) -> bytes:
 @lru_cache(maxsize=512)
 def tex_to_inline_svg(tex: str, px: int, color: str) -> tuple[bytes, float]:
     """As tex_to_svg in text style, with the distance of the baseline from the bottom in pixels."""
-    import ziamath
+    from ziamath.config import config
+    from ziamath.zmath import Latex
 
     if len(tex) > MAX_TEX:
         return b"", 0.0
-    ziamath.config.svg2 = False
+    config.svg2 = False
     try:
-        formula = ziamath.Latex(tex, size=px, color=color, inline=True)
+        formula = Latex(tex, size=px, color=color, inline=True)
         return bytes(formula.svg().encode()), max(0.0, -float(formula.getyofst()))
     except _ERRORS:
         return b"", 0.0
@@ -62,7 +74,9 @@ def svg_image(svg: bytes, ratio: float) -> QImage:
     """The formula as an image with a device pixel ratio."""
     renderer = QSvgRenderer(QByteArray(svg))
     size = renderer.viewBoxF().size()
-    image = QImage(max(1, round(size.width() * ratio)), max(1, round(size.height() * ratio)), QImage.Format.Format_ARGB32_Premultiplied)
+    image = QImage(
+        max(1, round(size.width() * ratio)), max(1, round(size.height() * ratio)), QImage.Format.Format_ARGB32_Premultiplied
+    )
     image.setDevicePixelRatio(ratio)
     image.fill(Qt.GlobalColor.transparent)
     painter = QPainter(image)

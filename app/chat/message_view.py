@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from PySide6.QtCore import QEvent, QPoint, QRectF, Signal
-from PySide6.QtGui import QEnterEvent, QPainter, QPaintEvent
+from PySide6.QtCore import QEvent, QPoint, QRectF, Qt, Signal
+from PySide6.QtGui import QEnterEvent, QFocusEvent, QPainter, QPaintEvent
 from PySide6.QtWidgets import QWidget
 
 from app.chat.blocks.base import BlockContext
@@ -24,9 +24,11 @@ from app.widgets import paint
 
 GUTTER = 38
 """Left of the text column, for the avatar."""
-_AFTER_USER = 20
+_AFTER_USER = 16
 _AFTER_ASSISTANT = 28
 _GAP = 14
+_LEAD = 5
+"""Puts a first line of text on the middle of the avatar."""
 
 
 class MessageView(QWidget):
@@ -51,8 +53,8 @@ class MessageView(QWidget):
         self._prefill: PrefillBar | None = None
         self._editor: MessageEditor | None = None
         self._footer_top = 0
-        actions = ("copy", "edit", "delete") if row.role == "user" else ("copy", "regenerate", "delete")
-        self._actions = MessageActions(actions, self)
+        self._actions: MessageActions | None = None
+        self.setFocusPolicy(Qt.FocusPolicy.TabFocus)
         if row.role == "user":
             self._bubble = UserBubble(self)
             self._bubble.resized.connect(self.height_changed)
@@ -61,8 +63,6 @@ class MessageView(QWidget):
             self._column.height_changed.connect(self.height_changed)
             self._stats = StatsBar(self)
             self._stats.continue_requested.connect(lambda: self.action_requested.emit("continue"))
-        self._actions.action_requested.connect(self._on_action_requested)
-        self._actions.branch_requested.connect(self.branch_requested)
         self.set_row(row)
 
     @property
@@ -74,14 +74,18 @@ class MessageView(QWidget):
         """Show another state of the same message."""
         self._row = row
         self._text = row.text
-        self._actions.set_position(row.position)
+        if row.position[1] > 1:
+            self._need_actions()
+        if self._actions is not None:
+            self._actions.set_position(row.position)
         running = row.status == "streaming"
         if self._bubble is not None:
             self._bubble.set_text(row.text)
             self.setAccessibleName(self.tr("You: {text}").format(text=row.text[:200]))
             return
         self.setAccessibleName(self.tr("Answer: {text}").format(text=row.text[:200]))
-        self._actions.set_offered("regenerate", not running)
+        if self._actions is not None:
+            self._actions.set_offered("regenerate", not running)
         if self._column is not None:
             self._column.set_text(row.text, not running)
             self._column.set_caret(running)
@@ -162,7 +166,8 @@ class MessageView(QWidget):
         self._editor.cancelled.connect(self._close_editor)
         self._editor.height_changed.connect(self.height_changed)
         self._bubble.hide()
-        self._actions.hide()
+        if self._actions is not None:
+            self._actions.hide()
         self._editor.show()
         self.height_changed.emit()
         self._editor.focus()
@@ -178,7 +183,8 @@ class MessageView(QWidget):
         self._editor.deleteLater()
         self._editor = None
         self._bubble.show()
-        self._actions.show()
+        if self._actions is not None:
+            self._actions.show()
         self.height_changed.emit()
 
     def _show_prefill(self) -> None:
@@ -204,7 +210,7 @@ class MessageView(QWidget):
         if action == "edit":
             self.start_editing()
             return
-        if action == "copy":
+        if action == "copy" and self._actions is not None:
             self._actions.confirm("copy")
         self.action_requested.emit(action)
 
@@ -224,10 +230,15 @@ class MessageView(QWidget):
         size = self._bubble.layout_width(column)
         left = GUTTER + column - size.width()
         self._bubble.setGeometry(left, 0, size.width(), size.height())
-        hint = self._actions.sizeHint()
-        y = size.height() - SIDE - 4 if size.height() > 44 else (size.height() - SIDE) // 2
-        self._actions.move(left - hint.width() - 8, max(0, y))
+        self._place_user_actions()
         return size.height()
+
+    def _place_user_actions(self) -> None:
+        if self._actions is None or self._bubble is None:
+            return
+        size = self._bubble.size()
+        y = size.height() - SIDE - 4 if size.height() > 44 else (size.height() - SIDE) // 2
+        self._actions.move(self._bubble.x() - self._actions.sizeHint().width() - 8, max(0, y))
 
     def _layout_answer(self, column: int) -> int:
         if self._column is None or self._stats is None:
@@ -237,14 +248,15 @@ class MessageView(QWidget):
             self._prefill.setGeometry(GUTTER, -2, column, PREFILL_HEIGHT)
             y = PREFILL_HEIGHT
         height = self._column.layout_width(column)
+        y += 0 if self._column.starts_framed() else _LEAD
         self._column.setGeometry(GUTTER, y, column, height)
         y += height
         if self._error is not None:
-            y += _GAP if height else 0
+            y += _GAP if height else -_LEAD
             error_height = self._error.layout_width(column)
             self._error.setGeometry(GUTTER, y, column, error_height)
             y += error_height
-        self._footer_top = y + (16 if y else 0)
+        self._footer_top = y + (12 if y else 0)
         self._place_footer()
         if self._prefill is not None and not self._text:
             return max(30, y)
@@ -257,11 +269,39 @@ class MessageView(QWidget):
         self._stats.setVisible(shown)
         width = self._stats.sizeHint().width() if shown else 0
         self._stats.setGeometry(GUTTER, self._footer_top, width, STATS_HEIGHT)
-        self._actions.setVisible(self._prefill is None)
-        self._actions.move(QPoint(GUTTER + width + (14 if width else -6), self._footer_top))
+        if self._actions is not None:
+            self._actions.setVisible(self._prefill is None)
+            self._actions.move(QPoint(GUTTER + width + (14 if width else -6), self._footer_top))
+
+    def _need_actions(self) -> None:
+        """Buttons are made when they are first wanted: most messages are only scrolled past."""
+        if self._actions is not None:
+            return
+        user = self._row.role == "user"
+        self._actions = MessageActions(("copy", "edit", "delete") if user else ("copy", "regenerate", "delete"), self)
+        self._actions.set_position(self._row.position)
+        if not user:
+            self._actions.set_offered("regenerate", self._row.status != "streaming")
+        self._actions.action_requested.connect(self._on_action_requested)
+        self._actions.branch_requested.connect(self.branch_requested)
+        if user:
+            self._place_user_actions()
+        else:
+            self._place_footer()
+        self._actions.show()
+
+    def focusInEvent(self, event: QFocusEvent) -> None:
+        self._need_actions()
+        self._refresh_revealed()
+        super().focusInEvent(event)
+
+    def focusOutEvent(self, event: QFocusEvent) -> None:
+        self._refresh_revealed()
+        super().focusOutEvent(event)
 
     def enterEvent(self, event: QEnterEvent) -> None:
         self._hovered = True
+        self._need_actions()
         self._refresh_revealed()
         super().enterEvent(event)
 
@@ -271,11 +311,15 @@ class MessageView(QWidget):
         super().leaveEvent(event)
 
     def _refresh_revealed(self) -> None:
-        self._actions.set_revealed(self._hovered and self._row.status != "streaming")
+        if self._actions is not None:
+            self._actions.set_revealed((self._hovered or self.hasFocus()) and self._row.status != "streaming")
+        self.update()
 
     def paintEvent(self, event: QPaintEvent) -> None:
-        if self._bubble is not None:
-            return
         painter = QPainter(self)
         paint.begin(painter)
+        if self.hasFocus():
+            paint.rounded(painter, QRectF(self.rect()).adjusted(0, 0, 0, -8), 10, None, "accent", 2)
+        if self._bubble is not None:
+            return
         paint.tile(painter, QRectF(0, 1, 26, 26), 8, "sparkles", 14)

@@ -25,7 +25,7 @@ class ModelPill(PaintedButton):
         self._bytes = 0
         self._dot = "text3"
         self.setFixedHeight(HEIGHT)
-        self.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Fixed)
+        self.setSizePolicy(QSizePolicy.Policy.Maximum, QSizePolicy.Policy.Fixed)
         self.set_model("", "", 0)
 
     def set_model(self, name: str, quant: str, file_bytes: int) -> None:

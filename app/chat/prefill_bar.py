@@ -46,7 +46,9 @@ class PrefillBar(QWidget):
     def _title(self) -> str:
         if self._total == 0:
             return self.tr("Waiting for the engine")
-        return self.tr("Reading the prompt, {done} of {total} tokens").format(done=count_text(self._done), total=count_text(self._total))
+        return self.tr("Reading the prompt, {done} of {total} tokens").format(
+            done=count_text(self._done), total=count_text(self._total)
+        )
 
     def _detail(self) -> str:
         if self._since.elapsed() > _STALL_MS:

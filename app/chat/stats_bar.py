@@ -27,9 +27,8 @@ class StatsBar(QWidget):
         self._rate: float | None = None
         self._parts: tuple[str, ...] = ()
         self._status = ""
-        self._continue = LinkButton(self.tr("Continue"), self, px=12)
-        self._continue.clicked.connect(self.continue_requested)
-        self._continue.hide()
+        self._by_user = False
+        self._continue: LinkButton | None = None
         theme.hub().changed.connect(self.update)
 
     def set_figures(self, figures: Figures, status: Status) -> None:
@@ -44,8 +43,13 @@ class StatsBar(QWidget):
             parts.append(self.tr("prefill {rate} tok/s").format(rate=rate_text(figures.prefill_tok_s)))
         self._parts = tuple(parts)
         self._status = {"interrupted": self.tr("Interrupted"), "stopped": self.tr("Stopped")}.get(status, "")
-        self._continue.setVisible(bool(self._status))
-        self._place()
+        self._by_user = status == "stopped"
+        if self._status and self._continue is None:
+            self._continue = LinkButton(self.tr("Continue"), self, px=12)
+            self._continue.clicked.connect(self.continue_requested)
+        if self._continue is not None:
+            self._continue.setVisible(bool(self._status))
+            self._continue.setGeometry(round(self._status_width() + 8), 2, self._continue.sizeHint().width(), 22)
         self.setAccessibleName(", ".join(part for part in (self._status, self._rate_text(), *self._parts) if part))
         self.update()
 
@@ -66,13 +70,13 @@ class StatsBar(QWidget):
     def _text_x(self) -> float:
         x = 0.0
         if self._status:
-            x += self._status_width() + 10 + self._continue.sizeHint().width() + 14
+            x += self._status_width() + 10 + self._continue_width() + 14
         if self._rate is not None:
             x += self._chip_width() + 14
         return x
 
-    def _place(self) -> None:
-        self._continue.setGeometry(round(self._status_width() + 8), 2, self._continue.sizeHint().width(), 22)
+    def _continue_width(self) -> int:
+        return self._continue.sizeHint().width() if self._continue is not None else 0
 
     def sizeHint(self) -> QSize:
         return QSize(round(self._text_x() + paint.text_width(_SEPARATOR.join(self._parts), 12)) + 4, HEIGHT)
@@ -82,8 +86,9 @@ class StatsBar(QWidget):
         paint.begin(painter)
         x = 0.0
         if self._status:
-            self._chip(painter, x, self._status_width(), "circle-alert", self._status, "warn")
-            x = self._status_width() + 10 + self._continue.width() + 14
+            icon_name, token = ("square", "text2") if self._by_user else ("circle-alert", "warn")
+            self._chip(painter, x, self._status_width(), icon_name, self._status, token)
+            x = self._status_width() + 10 + self._continue_width() + 14
         if self._rate is not None:
             self._chip(painter, x, self._chip_width(), "zap", self._rate_text(), "ok")
             x += self._chip_width() + 14

@@ -28,10 +28,10 @@ def parse_table(source: str) -> TableText:
     """Rows that are too short are filled up, rows that are too long are cut, as GitHub does it."""
     lines = [line for line in source.split("\n") if line.strip()]
     header = _cells(lines[0]) if lines else ()
-    aligns = tuple(_align(cell) for cell in _cells(lines[1])) if len(lines) > 1 else ()
     n = max(len(header), 1)
-    aligns = (*aligns, *(("left",) * n))[:n]
-    return TableText(_fit(header, n), aligns, tuple(_fit(_cells(line), n) for line in lines[2:]))
+    given = [_align(cell) for cell in _cells(lines[1])] if len(lines) > 1 else []
+    aligns: list[Align] = [*given, *(["left"] * n)]  # type: ignore[list-item]
+    return TableText(_fit(header, n), tuple(aligns[:n]), tuple(_fit(_cells(line), n) for line in lines[2:]))
 
 
 def _cells(line: str) -> tuple[str, ...]:

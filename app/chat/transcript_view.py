@@ -25,7 +25,7 @@ from app.store.rows import MessageRow
 COLUMN = 720
 _SIDE = 58
 _TOP = 23
-_FOOT = 24
+_FOOT = 4
 _STICK = 24
 """Pixels from the end within which the view counts as being at the end."""
 
@@ -169,7 +169,7 @@ class TranscriptView(QAbstractScrollArea):
 
     # Search
 
-    def find(self, text: str) -> int:
+    def find(self, text: str) -> int:  # type: ignore[override]
         """Mark a text and go to its last message that holds it; returns how many messages do."""
         self._needle = text
         wanted = text.casefold()
@@ -208,7 +208,7 @@ class TranscriptView(QAbstractScrollArea):
 
     def column_rect(self) -> QRect:
         """The text column in viewport coordinates; composer and cards align with it."""
-        width = self.viewport().width()
+        width = self.width()
         column = min(COLUMN, max(240, width - 2 * _SIDE))
         return QRect((width - column) // 2, 0, column, self.viewport().height())
 
@@ -267,6 +267,8 @@ class TranscriptView(QAbstractScrollArea):
         left = self.column_rect().left() - GUTTER
         for message_id, view in self._views.items():
             view.move(left, _TOP + self._heights.offset(self._where[message_id]) - top)
+            if view.isHidden():
+                view.show()
 
     def _ensure(self, first: int, last: int) -> bool:
         """Make the widgets of a range; True if a height turned out to be another than estimated."""
@@ -292,7 +294,6 @@ class TranscriptView(QAbstractScrollArea):
         view.action_requested.connect(lambda action: self._on_view_action(row.id, action))
         view.branch_requested.connect(lambda step: self.branch_requested.emit(row.id, step))
         view.edited.connect(lambda text: self.edit_requested.emit(row.id, text))
-        view.show()
         return view
 
     def _drop_views(self, message_ids: list[int]) -> None:
@@ -308,7 +309,9 @@ class TranscriptView(QAbstractScrollArea):
             self._pill.setVisible(away)
             self._pill.raise_()
         size = self._pill.sizeHint()
-        self._pill.setGeometry((self.width() - size.width()) // 2, self.height() - size.height() - 12, size.width(), size.height())
+        self._pill.setGeometry(
+            (self.width() - size.width()) // 2, self.height() - size.height() - 12, size.width(), size.height()
+        )
 
     # Events
 

@@ -14,7 +14,7 @@ from app.widgets import paint
 from app.widgets.buttons import LinkButton
 from app.widgets.format import bytes_text
 
-_PAD_X, _PAD_Y = 16, 11
+_PAD_X, _PAD_Y, _FOOT = 16, 11, 7
 _SHARE = 0.5834
 """The bubble takes at most this share of the column: 420 of 720 pixels."""
 _PREVIEW = 4000
@@ -31,9 +31,7 @@ class UserBubble(QWidget):
         self._text = ""
         self._limit = _PREVIEW
         self._view = TextView(self)
-        self._more = LinkButton("", self, px=12)
-        self._more.clicked.connect(self._on_more_clicked)
-        self._more.hide()
+        self._more: LinkButton | None = None
         theme.hub().changed.connect(self._fill)
 
     def set_text(self, text: str) -> None:
@@ -47,8 +45,13 @@ class UserBubble(QWidget):
         fill_plain(self._view.document, break_long_lines(shown), TextStyle(line_height=140))
         self._view.text_changed()
         cut = len(self._text) > len(shown)
-        self._more.setVisible(cut)
-        if cut:
+        if cut and self._more is None:
+            self._more = LinkButton("", self, px=12)
+            self._more.clicked.connect(self._on_more_clicked)
+        if self._more is not None and not cut:
+            self._more.hide()
+        elif self._more is not None:
+            self._more.show()
             size = bytes_text(len(self._text.encode("utf-8", "replace")))
             text = self.tr("Show more of {size}") if self._limit == _PREVIEW else self.tr("The rest of {size} is not shown")
             self._more.setText(text.format(size=size))
@@ -68,11 +71,11 @@ class UserBubble(QWidget):
         inner = min(limit, ideal)
         height = self._view.layout_width(inner)
         self._view.setGeometry(_PAD_X, _PAD_Y, inner, height)
-        if not self._more.isHidden():
+        if self._more is not None and not self._more.isHidden():
             self._more.setGeometry(_PAD_X - 1, _PAD_Y + height + 4, self._more.sizeHint().width(), 20)
             height += 24
             inner = max(inner, self._more.sizeHint().width())
-        return QSize(inner + 2 * _PAD_X, height + 2 * _PAD_Y)
+        return QSize(inner + 2 * _PAD_X, height + _PAD_Y + _FOOT)
 
     def text_views(self) -> tuple[TextView, ...]:
         """The text."""

@@ -75,6 +75,7 @@ class ChatOps(QObject):
     text_added = Signal(int, str)
     prefill = Signal(int, int, int, object)
     figures = Signal(int, object, int)
+    thought = Signal(int, object, object)
     context_used = Signal(object)
     undoable = Signal(object)
     troubled = Signal(object)
@@ -302,10 +303,13 @@ class ChatOps(QObject):
         self.prefill.emit(live.row.id, event.done, event.total, live.prefill_tok_s(event))
 
     def _on_delta(self, live: LiveAnswer, event: TokenDelta) -> None:
+        had_thought = live.thought is not None
         live.add(event)
         self._store.journal(live.journalled())
         self.text_added.emit(live.row.id, event.text)
         self.figures.emit(live.row.id, event.decode_tok_s, live.row.figures.n_tokens)
+        if live.thought is not None and not had_thought:
+            self.thought.emit(live.row.id, *live.thought)
 
     def _on_end(self, live: LiveAnswer, event: Finished | Failed) -> None:
         live.end(event)

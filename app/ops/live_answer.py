@@ -10,15 +10,22 @@ from app.store.rows import Figures, MessageRow, Status
 from engine.api.events import Failed, Finished, PrefillProgress, TokenDelta
 from engine.api.values import RequestId, Usage
 
+THINK_END = "</think>"
+
 
 @dataclass(slots=True)
 class LiveAnswer:
-    """row is the newest state, status `streaming` until `ended`. before: the figures of the text that is continued."""
+    """row is the newest state, status `streaming` until `ended`. before: the figures of the text that is continued.
+
+    thought: seconds and tokens up to the end of thinking, once that has come.
+    """
 
     row: MessageRow
     request_id: RequestId
     before: Figures = field(init=False)
+    thought: tuple[float, int] | None = None
     _prefill_began: tuple[float, int] | None = None
+    _text_began_s: float | None = None
 
     def __post_init__(self) -> None:
         self.before = self.row.figures
@@ -37,10 +44,17 @@ class LiveAnswer:
         began, done = self._prefill_began
         return (event.done - done) / (now - began) if event.done > done and now > began else None
 
-    def add(self, event: TokenDelta) -> None:
+    def add(self, event: TokenDelta, now_s: float | None = None) -> None:
         """Takes new text."""
+        now = time.monotonic() if now_s is None else now_s
+        if self._text_began_s is None:
+            self._text_began_s = now
         figures = replace(self.row.figures, n_tokens=self.before.n_tokens + event.n_generated, decode_tok_s=event.decode_tok_s)
-        self.row = replace(self.row, text=self.row.text + event.text, figures=figures)
+        text = self.row.text + event.text
+        # The mark may come in two pieces, so a little of the text before is looked at too.
+        if self.thought is None and THINK_END in text[-len(event.text) - len(THINK_END) :]:
+            self.thought = (now - self._text_began_s, figures.n_tokens)
+        self.row = replace(self.row, text=text, figures=figures)
 
     def end(self, event: Finished | Failed) -> None:
         """Takes how it ended: done, stopped by the user, or an error with its sentence."""

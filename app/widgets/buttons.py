@@ -13,7 +13,7 @@ from app.widgets import paint
 from app.widgets.icon import draw_icon
 from app.widgets.painted_button import PaintedButton
 
-Kind = Literal["primary", "secondary", "danger"]
+Kind = Literal["primary", "secondary", "solid", "danger"]
 
 
 class PushButton(PaintedButton):
@@ -29,13 +29,13 @@ class PushButton(PaintedButton):
         keys: str = "",
         height: int = 34,
         width: int | None = None,
-        align: Literal["left", "center"] = "center",
+        icon_size: int = 14,
     ) -> None:
         super().__init__(text, parent)
         self._kind: Kind = kind
         self._icon_name = icon_name
         self._keys = keys
-        self._align = align
+        self._icon_size = icon_size
         self._fixed_width = width
         self._height = height
         self.setFixedHeight(height)
@@ -53,11 +53,11 @@ class PushButton(PaintedButton):
     def sizeHint(self) -> QSize:
         if self._fixed_width is not None:
             return QSize(self._fixed_width, self._height)
-        return QSize(round(self._content_width() + 26), self._height)
+        return QSize(round(self._content_width() + (22 if self._keys else 26)), self._height)
 
     def _content_width(self) -> float:
         width = paint.text_width(self.text(), 13, 600)
-        width += 20 if self._icon_name else 0
+        width += self._icon_size + 6 if self._icon_name else 0
         return width + (12 + paint.key_width(self._keys) if self._keys else 0)
 
     def paintEvent(self, event: QPaintEvent) -> None:
@@ -67,11 +67,11 @@ class PushButton(PaintedButton):
             painter.setOpacity(0.5)
         rect = QRectF(self.rect())
         ink = self._paint_box(painter, rect)
-        x = 12.0 if self._align == "left" or self._keys else (rect.width() - self._content_width()) / 2
+        x = 12.0 if self._keys else (rect.width() - self._content_width()) / 2
         middle = rect.height() / 2
         if self._icon_name:
-            draw_icon(painter, self._icon_name, x, middle - 7, 14, ink)
-            x += 20 if self._align == "center" else 24
+            draw_icon(painter, self._icon_name, x, middle - self._icon_size / 2, self._icon_size, ink)
+            x += self._icon_size + (8 if self._icon_size > 14 else 6)
         paint.text(painter, x, middle + 4.5, self.text(), 13, 600, ink)
         if self._keys:
             paint.key_hint(painter, rect.width() - 10, middle - 8.5, self._keys, "right")
@@ -82,7 +82,14 @@ class PushButton(PaintedButton):
         if self._kind == "primary":
             paint.rounded(painter, rect, 9, theme.color("accent").lighter(108) if self.hovered else "accent")
             return "on_accent"
-        paint.rounded(painter, rect, 9, "overlay" if self.hovered else "raised", "line2")
+        resting = "overlay" if self._kind == "solid" else "raised"
+        paint.rounded(
+            painter,
+            rect,
+            9,
+            "line2" if self.hovered and self._kind == "solid" else ("overlay" if self.hovered else resting),
+            "line2",
+        )
         return "err" if self._kind == "danger" else "text"
 
 

@@ -20,12 +20,19 @@ def count_text(n: int) -> str:
 
 
 def short_count(n: int) -> str:
-    """8.2k, 64k, 512: as beside the context ring (1k = 1,000 up to 10k, 1,024 from there, as contexts are sized)."""
+    """512, 8.2k, 64k: token counts; sizes of contexts (multiples of 1,024) are counted in 1,024."""
     if n < 1000:
         return str(n)
-    if n < 10_000:
-        return f"{n / 1000:.1f}k".replace(".0k", "k")
-    return f"{n // 1024}k"
+    if n % 1024 == 0:
+        return f"{n // 1024}k"
+    return f"{n / 1000:.1f}k".replace(".0k", "k") if n < 99_950 else f"{n / 1000:.0f}k"
+
+
+def used_of_bytes(used: int, total: int) -> str:
+    """184 / 256 GB, or 800 MB / 16 GB."""
+    left, right = bytes_text(used), bytes_text(total)
+    unit = right.rsplit(" ", 1)[1]
+    return f"{left.removesuffix(' ' + unit)} / {right}"
 
 
 def rate_text(tok_s: float) -> str:

@@ -1,4 +1,4 @@
-"""The few strokes that every painted widget is made of: rounded boxes, one line of text, key hints, dots, bars, the brand tile."""
+"""The few strokes that every painted widget is made of: boxes, one line of text, key hints, dots, bars, the brand tile."""
 
 from __future__ import annotations
 

@@ -21,6 +21,7 @@ class Toast(QWidget):
 
     def __init__(self, parent: QWidget) -> None:
         super().__init__(parent)
+        self._owner = parent
         self._on_action: Callable[[], None] | None = None
         self._label = ElidedLabel("", 13, 500)
         self._action = LinkButton("")
@@ -56,14 +57,14 @@ class Toast(QWidget):
         self._timer.start()
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
-        if event.type() == QEvent.Type.Resize and self.isVisible():
+        if event.type() == QEvent.Type.Resize and not self.isHidden():
             self._place()
         return super().eventFilter(watched, event)
 
     def _place(self) -> None:
-        parent = self.parentWidget()
+        parent = self._owner
         width = min(parent.width() - 32, max(320, self.sizeHint().width()))
-        self.setGeometry((parent.width() - width) // 2, parent.height() - 44 - 24, width, 44)
+        self.setGeometry((parent.width() - width) // 2, parent.height() - 44 - 12, width, 44)
 
     def _on_timer_timeout(self) -> None:
         if self.underMouse():

@@ -66,6 +66,8 @@ foreign[5000]
 def test_bus_errors_of_others_still_end_the_process(tmp_path: Path, when: str) -> None:
     path = tmp_path / "f"
     path.write_bytes(b"x" * 8192)
-    done = subprocess.run([sys.executable, "-c", FOREIGN_SCRIPT, path, when], capture_output=True, text=True, timeout=30, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", FOREIGN_SCRIPT, path, when], capture_output=True, text=True, timeout=30, check=False
+    )
     assert done.returncode == -7
     assert ("Bus error" in done.stderr) == (when != "never")

@@ -15,20 +15,20 @@ from app.chat.blocks.think_view import ThinkView
 from app.chat.markdown import Block, Splitter
 
 _FRAMED = ("table", "code", "think")
-_GAP = 10
+_GAP = 15
 
 
 def gap(before: str, after: str) -> int:
     """Pixels between two kinds of blocks."""
     if before == "item" and after == "item":
-        return 4
+        return 9
     if before in _FRAMED:
         return 18
     if after == "heading":
-        return 16
+        return 22
     if before == "heading":
-        return 6
-    return {"table": 14, "code": 12, "math": 8}.get(after, 8 if before == "math" else _GAP)
+        return 10
+    return {"table": 10, "code": 7, "math": 8, "think": 12}.get(after, 8 if before == "math" else _GAP)
 
 
 class _Slot:
@@ -89,6 +89,10 @@ class BlockColumn(BlockView):
         """Show the writing mark after the last character."""
         self._caret = shown
         self._place_caret()
+
+    def starts_framed(self) -> bool:
+        """Whether the first block has a frame of its own, as high as the avatar or higher."""
+        return bool(self._slots) and self._slots[0].kind in _FRAMED
 
     def think_views(self) -> list[ThinkView]:
         """The think folds of this text."""

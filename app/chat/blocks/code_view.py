@@ -27,8 +27,8 @@ from app.widgets.copy_button import CopyButton
 
 HEADER = 33
 _PAD_X = 16
-_PAD_TOP = 7
-_PAD_FOOT = 16
+_PAD_TOP = 5
+_PAD_FOOT = 18
 LINE = 24
 _COLOR_MS = 250
 _OPEN_LIMIT = 8 * 1024
@@ -148,9 +148,9 @@ class CodeView(BlockView):
                 return
             stop = min(end, block.position() + block.length())
             part = QTextLayout.FormatRange()
-            part.start = start - block.position()  # type: ignore[attr-defined]
-            part.length = stop - start  # type: ignore[attr-defined]
-            part.format = fmt  # type: ignore[attr-defined]
+            part.start = start - block.position()
+            part.length = stop - start
+            part.format = fmt
             by_line.setdefault(block.blockNumber(), []).append(part)
             start = stop
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from PySide6.QtCore import QObject, QUrl, Signal
 from PySide6.QtGui import QTextCharFormat, QTextCursor, QTextDocument, QTextImageFormat
 
@@ -26,13 +28,9 @@ class InlineMath(QObject):
 
     def start(self) -> None:
         """Look for formulas in the document and have them set."""
-        revision = self._view.document.revision()
         for tex in sorted({source for source, _start, _end in self._runs()}):
             color = theme.color("text").name()
-            self._pool.run(
-                lambda tex=tex, color=color: tex_to_inline_svg(tex, _PX, color),
-                lambda result, tex=tex: self._on_set(tex, result, revision),
-            )
+            self._pool.run(partial(tex_to_inline_svg, tex, _PX, color), partial(self._on_set, tex))
 
     def _runs(self) -> list[tuple[str, int, int]]:
         found: list[tuple[str, int, int]] = []
@@ -48,7 +46,7 @@ class InlineMath(QObject):
             block = block.next()
         return found
 
-    def _on_set(self, tex: str, result: tuple[bytes, float], revision: int) -> None:
+    def _on_set(self, tex: str, result: tuple[bytes, float]) -> None:
         svg, _descent = result
         if not svg:
             return

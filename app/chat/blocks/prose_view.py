@@ -66,4 +66,4 @@ class ProseView(BlockView):
         if self._indent:
             painter = QPainter(self)
             paint.begin(painter)
-            paint.rounded(painter, QRectF(0, 4, 3, self.height() - 4), 1.5, "line2")
+            paint.rounded(painter, QRectF(0, 0, 3, self.height()), 1.5, "line2")

@@ -12,6 +12,7 @@ from mdit_py_plugins.dollarmath import dollarmath_plugin
 from PySide6.QtGui import QFont, QTextBlockFormat, QTextCharFormat, QTextCursor, QTextDocument, QTextListFormat
 
 from app import theme
+from app.chat.inline_rules import bracket_math, emphasis
 from app.chat.plain import clean, isolate_bidi, mark_bidi
 
 LINE_HEIGHT = 155
@@ -36,7 +37,10 @@ class TextStyle:
 def parser() -> MarkdownIt:
     """CommonMark with tables, strikethrough and dollar math; HTML is text."""
     result = MarkdownIt("commonmark", {"html": False, "maxNesting": 40}).enable(["table", "strikethrough"])
-    return result.use(dollarmath_plugin, allow_space=False, allow_digits=False, allow_labels=False)
+    result.use(dollarmath_plugin, allow_space=False, allow_digits=False, allow_labels=False)
+    result.inline.ruler.at("emphasis", emphasis)
+    result.inline.ruler.before("escape", "bracket_math", bracket_math)
+    return result
 
 
 def fill(document: QTextDocument, source: str, style: TextStyle) -> None:

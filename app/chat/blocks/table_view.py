@@ -26,6 +26,8 @@ MAX_CELLS = 400
 _ROW = 32
 _PAD = 14
 _MIN_COLUMN = 48
+_BASELINE = 20.5
+_FOOT = 4
 _ALIGN = {"left": Qt.AlignmentFlag.AlignLeft, "center": Qt.AlignmentFlag.AlignHCenter, "right": Qt.AlignmentFlag.AlignRight}
 
 
@@ -37,6 +39,7 @@ class TableView(BlockView):
         self._source = ""
         self._table = TableText((), (), ())
         self._cells: dict[tuple[str, str, str], SafeDocument] = {}
+        self._natural: dict[int, float] = {}
         self._grid: list[list[SafeDocument]] = []
         self._columns: list[int] = []
         self._heights: list[int] = []
@@ -57,12 +60,16 @@ class TableView(BlockView):
             line = []
             for c, text in enumerate(row):
                 role = "header" if r == 0 else ("first" if c == 0 else "cell")
-                key = (text, role, table.aligns[c])
+                key: tuple[str, str, str] = (text, role, table.aligns[c])
                 used[key] = used.get(key) or self._cells.get(key) or self._make(*key)
                 line.append(used[key])
             self._grid.append(line)
+        for key in self._cells.keys() - used.keys():
+            document = self._cells[key]
+            self._natural.pop(id(document), None)
+            document.deleteLater()
         self._cells = used
-        self.setAccessibleName(self.tr("Table, %n row(s)", "", len(table.rows)))
+        self.setAccessibleName(self.tr("Table, %n rows", "", len(table.rows)))
         self.setAccessibleDescription(self._source[:500])
         self.update()
 
@@ -77,6 +84,7 @@ class TableView(BlockView):
         option.setWrapMode(QTextOption.WrapMode.WrapAtWordBoundaryOrAnywhere)
         document.setDefaultTextOption(option)
         fill_inline(document, text, style)
+        self._natural[id(document)] = document.size().width() + 1
         return document
 
     def layout_width(self, width: int) -> int:
@@ -85,7 +93,7 @@ class TableView(BlockView):
         if not n:
             return 0
         room = width - _PAD * (n + 1)
-        wants = [max(_MIN_COLUMN, *(line[c].idealWidth() for line in self._grid)) for c in range(n)]
+        wants = [max(_MIN_COLUMN, *(self._natural[id(line[c])] for line in self._grid)) for c in range(n)]
         total = sum(wants)
         if total <= room:
             self._columns = [int(want * room / total) for want in wants]
@@ -96,8 +104,8 @@ class TableView(BlockView):
             height = 0.0
             for c, document in enumerate(line):
                 document.setTextWidth(self._columns[c])
-                height = max(height, document.size().height())
-            self._heights.append(max(_ROW, int(height + 0.999) + 14))
+                height = max(height, _BASELINE - _ascent(document) + document.size().height() + _FOOT)
+            self._heights.append(max(_ROW, int(height + 0.999)))
         return sum(self._heights)
 
     def sizeHint(self) -> QSize:
@@ -105,7 +113,9 @@ class TableView(BlockView):
 
     def restyle(self) -> None:
         """Make the cells in the new colours."""
-        self._cells = {}
+        for document in self._cells.values():
+            document.deleteLater()
+        self._cells, self._natural = {}, {}
         self._build()
         self.layout_width(self.width())
 
@@ -124,10 +134,10 @@ class TableView(BlockView):
             if r:
                 paint.line(painter, 1, y + 0.5, self.width() - 1, y + 0.5)
             if event.rect().intersects(QRectF(0, y, self.width(), height).toAlignedRect()):
-                self._paint_row(painter, line, y, height)
+                self._paint_row(painter, line, y)
             y += height
 
-    def _paint_row(self, painter: QPainter, line: list[SafeDocument], y: int, height: int) -> None:
+    def _paint_row(self, painter: QPainter, line: list[SafeDocument], y: int) -> None:
         x = _PAD
         for c, document in enumerate(line):
             context = QAbstractTextDocumentLayout.PaintContext()
@@ -135,10 +145,16 @@ class TableView(BlockView):
             painter.save()
             # The same document may stand in several cells of other widths.
             document.setTextWidth(self._columns[c])
-            painter.translate(QPointF(x, y + (height - document.size().height()) / 2 - 1))
+            painter.translate(QPointF(x, y + _BASELINE - _ascent(document)))
             document.documentLayout().draw(painter, context)
             painter.restore()
             x += self._columns[c] + _PAD
+
+
+def _ascent(document: SafeDocument) -> float:
+    """Distance of the first baseline from the top of the document."""
+    layout = document.firstBlock().layout()
+    return layout.lineAt(0).y() + layout.lineAt(0).ascent() if layout.lineCount() else 12.0
 
 
 def _shrink(wants: list[float], room: int) -> list[int]:

@@ -17,6 +17,7 @@ from PySide6.QtGui import (
     QPainter,
     QPaintEvent,
     QPalette,
+    QTextBlockFormat,
     QTextCursor,
 )
 from PySide6.QtWidgets import QMenu, QWidget
@@ -24,6 +25,8 @@ from PySide6.QtWidgets import QMenu, QWidget
 from app import theme
 from app.chat.blocks.safe_document import SafeDocument
 from app.widgets import paint
+
+_PROPORTIONAL = QTextBlockFormat.LineHeightTypes.ProportionalHeight.value
 
 
 class TextView(QWidget):
@@ -48,7 +51,15 @@ class TextView(QWidget):
         """Wrap at `width` pixels; returns the height."""
         if self.document.textWidth() != width:
             self.document.setTextWidth(width)
-        return int(self.document.size().height() + 0.999)
+        return int(self.document.size().height() - self._trailing() + 0.999)
+
+    def _trailing(self) -> float:
+        """Qt puts the extra of a proportional line height below the text; under the last line it is no distance to anything."""
+        block = self.document.lastBlock()
+        layout = block.layout()
+        if layout.lineCount() == 0 or block.blockFormat().lineHeightType() != _PROPORTIONAL:
+            return 0.0
+        return layout.lineAt(layout.lineCount() - 1).height() * max(0.0, 1 - 100 / max(100.0, block.blockFormat().lineHeight()))
 
     def text(self) -> str:
         """What is shown, as plain text."""

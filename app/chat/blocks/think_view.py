@@ -33,7 +33,9 @@ def thought_of(source: str) -> str:
 class ThinkView(BlockView):
     """Header `Thinking… 12 s`, then `Thought for 6.2 s`; the token count at its right where it is known."""
 
-    def __init__(self, context: BlockContext, make_column: Callable[[BlockContext, QWidget], BlockView], parent: QWidget | None = None) -> None:
+    def __init__(
+        self, context: BlockContext, make_column: Callable[[BlockContext, QWidget], BlockView], parent: QWidget | None = None
+    ) -> None:
         super().__init__(context, parent)
         self._make_column = make_column
         self._column: BlockView | None = None
@@ -87,7 +89,7 @@ class ThinkView(BlockView):
         if self._tokens is not None:
             figure = self.tr("{n} tokens").format(n=count_text(self._tokens))
         else:
-            figure = self.tr("%n word(s)", "", len(thought_of(self._block.source).split()))
+            figure = self.tr("%n words", "", len(thought_of(self._block.source).split()))
         self._header.set_texts(title, figure)
 
     def _on_toggled(self, opened: bool) -> None:

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from app.chat.markdown import CHUNK, Block, Splitter, split
 
 _PARTS = [
-    "plain words", "# heading", "- item", "  continuation", "1. one", "2. two", "```python", "```", "~~~", "x = 1", "", "", "> quote",
-    "| a | b |", "|---|---|", "$$", "$$x^2$$", "\\[", "\\]", "<think>", "</think>", "before </think> after", "---", "***", "    code",
-    "中文 `code` **bold**", "\t- tab", "a" * 50, "<", "<thi",
+    "plain words", "# heading", "- item", "  continuation", "1. one", "2. two", "```python", "```", "~~~", "x = 1", "", "",
+    "> quote", "| a | b |", "|---|---|", "$$", "$$x^2$$", "\\[", "\\]", "<think>", "</think>", "before </think> after",
+    "---", "***", "    code", "中文 `code` **bold**", "\t- tab", "a" * 50, "<", "<thi",
 ]  # fmt: skip
 texts = st.lists(st.sampled_from(_PARTS), max_size=14).map("\n".join)
 
@@ -68,8 +68,17 @@ def kinds(text: str) -> list[str]:
 
 
 def test_kinds_of_an_ordinary_answer() -> None:
-    text = "Intro:\n\n| a | b |\n|---|---|\n| 1 | 2 |\n\nThen\n```python\nx = 1\n\ny = 2\n```\n# Title\n- a\n- b\n\n  more\n\nEnd\n\n$$\nx\n$$\n---\n> q\n"
-    assert kinds(text) == ["prose", "table", "prose", "code", "heading", "item", "item", "prose", "math", "rule", "quote"]
+    parts = {
+        "prose": "Intro:\n\n",
+        "table": "| a | b |\n|---|---|\n| 1 | 2 |\n\n",
+        "code": "Then\n```python\nx = 1\n\ny = 2\n```\n",
+        "heading": "# Title\n",
+        "item": "- a\n- b\n\n  more\n\n",
+        "math": "End\n\n$$\nx\n$$\n",
+        "rule": "---\n> q\n",
+    }
+    expected = ["prose", "table", "prose", "code", "heading", "item", "item", "prose", "math", "rule", "quote"]
+    assert kinds("".join(parts.values())) == expected
 
 
 def test_code_block_carries_its_language() -> None:

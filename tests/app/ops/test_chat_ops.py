@@ -214,3 +214,16 @@ def test_what_is_gone_is_left_alone(bench: Bench) -> None:
     bench.chats.delete_message(99)
     assert not bench.chats.send(None, "  \n ")
     assert bench.engine.commands == []
+
+
+def test_the_end_of_thinking_is_told_once_with_its_figures(bench: Bench) -> None:
+    bench.load()
+    told: list[tuple[int, float, int]] = []
+    bench.chats.thought.connect(lambda *values: told.append(values))
+    bench.engine.answers = [(Prefill(), Tokens(("<think>", "hm", "</thi", "nk>", "yes", " and </think> again"), tok_s=50))]
+    turn = bench.ask("x")
+    assert len(told) == 1
+    message_id, seconds, n_tokens = told[0]
+    assert message_id == turn.answer.id
+    assert 0.0 <= seconds < 5.0
+    assert 4 <= n_tokens <= 6

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from engine.arch.registry import build_spec
+from engine.arch.spec import Norm as NormSpec
 from engine.arch.units import UnitId
 from engine.errors import PlacementError
 from engine.gguf.reader import read_gguf
 from engine.graph.build import build_graph
 from engine.graph.ops import Add, Buffer, GatedAct, Graph, Linear, Norm, OutRows
-from engine.arch.spec import Norm as NormSpec
 from engine.placement.options import LoadOptions
 from engine.placement.placement import Numa, default_placement
 from engine.program.fuse import Phase, fuse
@@ -47,7 +47,7 @@ def test_a_decoded_layer_is_five_ops(path: Path, rich: bool) -> None:
     ops = _plan(path, "decode", 1, rich=rich).lanes[0].ops
     assert _kinds(ops, 1) == ["LaneLinear", "LaneAttend", "LaneLinear", "LaneLinear", "LaneLinear"]
     assert len(ops) == 1 + 3 * 5 + 1
-    qkv, attend, out, gate, down = (op for op in ops if op.unit.layer == 1)
+    qkv, _, out, gate, down = (op for op in ops if op.unit.layer == 1)
     assert isinstance(qkv, LaneLinear) and len(qkv.weights) == 3 and qkv.source.norm is not None
     assert isinstance(out, LaneLinear) and out.epilogue == "add" and out.source.merge is not None
     assert isinstance(gate, LaneLinear) and gate.epilogue == ("gelu_tanh" if rich else "silu")
@@ -118,6 +118,19 @@ def test_what_cannot_be_fused_is_done_alone() -> None:
     kinds = [type(op) for op in lane[1:]]
     assert kinds == [LaneLinear, LaneNorm, LaneLinear, LaneGatedAct, LaneAdd, LaneRows, LaneAdd, LaneLinear]
     assert Graph(ops, logits).logits == logits
+
+
+def test_norm_of_a_buffer_that_changes_before_its_last_use_is_done_at_once() -> None:
+    x, h, a, b, logits = (Buffer(name, 64) for name in ("x", "h", "a", "b", "logits"))
+    ops = (
+        Norm(FFN, x, h, NormSpec("n", 1e-5)),
+        Linear(FFN, h, a, "w0"),
+        Add(FFN, x, a),
+        Linear(FFN, h, b, "w1"),
+        Linear(FFN, b, logits, "w2"),
+    )
+    lane, _ = fuse((_source(x), *ops), logits, "decode", 1)
+    assert [type(op) for op in lane[1:]] == [LaneNorm, LaneLinear, LaneLinear, LaneLinear]
 
 
 def _source(x: Buffer):  # type: ignore[no-untyped-def]

@@ -51,9 +51,7 @@ def test_progress_counts_the_bytes_of_the_weights(path: Path) -> None:
 def test_reference_has_the_same_surface(path: Path) -> None:
     reference, model = open_model(path, replace(EXACT, reference=True)), open_model(path)
     ids = some_ids(40)
-    np.testing.assert_allclose(
-        Steps(model, blocks(0, 2)).prefill(ids), Steps(reference, blocks(0, 2)).prefill(ids), atol=3e-4
-    )
+    np.testing.assert_allclose(Steps(model, blocks(0, 2)).prefill(ids), Steps(reference, blocks(0, 2)).prefill(ids), atol=3e-4)
     assert (reference.n_ctx, reference.n_blocks) == (model.n_ctx, model.n_blocks)
     assert reference.executor is None and reference.last_step_s == 0
     reference.check_identity()

@@ -1,0 +1,132 @@
+"""SidePanel: the short monitor beside the chat: decode speed, processor and memory, context. It rests while hidden."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import QSize
+from PySide6.QtGui import QPainter, QPaintEvent, QResizeEvent, QShowEvent
+from PySide6.QtWidgets import QWidget
+
+from app import theme
+from app.monitors.cpu_card import CpuCard
+from app.monitors.history import History
+from app.monitors.painters import SegmentBar, Sparkline
+from app.widgets import paint
+from app.widgets.format import count_text, rate_text, short_count
+from engine.api.values import HardwareSnapshot
+
+WIDTH = 300
+_MARGIN = 18
+_HISTORY = 60
+
+
+class SidePanel(QWidget):
+    """Values arrive through set_*; set_state takes the word beside Live and, as an addition, its dot colour."""
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setFixedWidth(WIDTH)
+        self.setAccessibleName(self.tr("Live figures"))
+        self._state = ""
+        self._dot = "text3"
+        self._rate: float | None = None
+        self._used = 0
+        self._total = 0
+        self._system = 0
+        self._decode = History(_HISTORY)
+        self._pending: HardwareSnapshot | None = None
+        self._line = Sparkline(self._decode, "accent", self)
+        self._cpu = CpuCard(self)
+        self._context = SegmentBar(self)
+        self._cpu.height_changed.connect(self._place)
+        theme.hub().changed.connect(self.update)
+
+    def set_decode(self, tok_s: float | None) -> None:
+        """The decode speed now; None when nothing is generated (the last figure stays)."""
+        if tok_s is None:
+            return
+        self._decode.push(tok_s)
+        self._rate = tok_s
+        self._line.refresh()
+        self.update()
+
+    def set_snapshot(self, snapshot: HardwareSnapshot) -> None:
+        """One reading of the machine; kept for later while the panel is hidden."""
+        self._pending = snapshot
+        if self.isVisible():
+            self._show_pending()
+
+    def set_context(self, used: int, total: int, system: int = 0) -> None:
+        """Tokens in the context window; `system` of them are the system prompt."""
+        self._used, self._total, self._system = used, total, system
+        share = used / total if total else 0.0
+        first = system / total if total else 0.0
+        segments = [(first, "purple")] if system else []
+        self._context.set_segments([*segments, (share - first, "accent")])
+        self.update()
+
+    def set_state(self, text: str, dot_token: str = "") -> None:
+        """What the engine does, e.g. `generating`."""
+        self._state = text
+        self._dot = dot_token or ("ok" if text else "text3")
+        self.update()
+
+    def _show_pending(self) -> None:
+        if self._pending is not None:
+            self._cpu.set_snapshot(self._pending)
+            self._pending = None
+
+    def showEvent(self, event: QShowEvent) -> None:
+        self._show_pending()
+        super().showEvent(event)
+
+    def sizeHint(self) -> QSize:
+        return QSize(WIDTH, 600)
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        self._place()
+
+    def _place(self) -> None:
+        self._line.setGeometry(_MARGIN, 132, WIDTH - 2 * _MARGIN, 44)
+        self._cpu.setGeometry(_MARGIN - 6, 200, WIDTH - 2 * _MARGIN + 12, self._cpu.wanted_height())
+        self._context.setGeometry(_MARGIN, self._context_top() + 24, WIDTH - 2 * _MARGIN, 7)
+        self.update()
+
+    def _context_top(self) -> int:
+        return 200 + self._cpu.wanted_height() + 10
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        painter = QPainter(self)
+        painter.fillRect(self.rect(), theme.color("panel"))
+        paint.begin(painter)
+        paint.line(painter, 0.5, 0, 0.5, self.height())
+        paint.line(painter, 0, 56.5, WIDTH, 56.5)
+        right = WIDTH - _MARGIN
+        width = paint.text(painter, _MARGIN, 34, self.tr("Live"), 14, 600)
+        if self._state:
+            paint.dot(painter, _MARGIN + width + 13, 29.5, 3.5, self._dot)
+            paint.text(painter, _MARGIN + width + 23, 34, self._state, 12, 400, "text2", max_width=170)
+        paint.text(painter, right, 34, self.tr("1 s"), 12, 400, "text3", "right")
+        self._paint_decode(painter, right)
+        self._paint_context(painter, right)
+
+    def _paint_decode(self, painter: QPainter, right: int) -> None:
+        paint.text(painter, _MARGIN, 84, self.tr("Decode"), 12, 500, "text2")
+        rate = rate_text(self._rate) if self._rate is not None else "0.0"
+        width = paint.text(painter, _MARGIN, 118, rate, 30, 600, "text" if self._rate is not None else "text3")
+        paint.text(painter, _MARGIN + width + 8, 118, self.tr("tok/s"), 13, 400, "text2")
+        if self._decode.peak is not None and self._decode.mean is not None:
+            paint.text(painter, right, 102, self.tr("peak {v}").format(v=rate_text(self._decode.peak)), 12, 400, "text3", "right")
+            paint.text(painter, right, 118, self.tr("mean {v}").format(v=rate_text(self._decode.mean)), 12, 400, "text3", "right")
+
+    def _paint_context(self, painter: QPainter, right: int) -> None:
+        y = self._context_top()
+        paint.text(painter, _MARGIN, y + 14, self.tr("Context"), 12, 500, "text2")
+        if not self._total:
+            paint.text(painter, right, y + 14, self.tr("no model"), 12, 500, "text3", "right")
+            return
+        label = self.tr("{used} of {total}").format(used=count_text(self._used), total=count_text(self._total))
+        paint.text(painter, right, y + 14, label, 12, 500, "text2", "right")
+        parts = [self.tr("Chat {n}").format(n=short_count(self._used - self._system))]
+        if self._system:
+            parts.insert(0, self.tr("System {n}").format(n=short_count(self._system)))
+        paint.text(painter, _MARGIN, y + 50, "   ".join(parts), 11, 400, "text3")

@@ -1,0 +1,40 @@
+"""Appearance: which theme is shown, by the setting or by the system."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from PySide6.QtCore import QObject, Qt
+from PySide6.QtWidgets import QApplication
+
+from app import theme
+from app.settings.store import SettingsStore
+
+
+class Appearance(QObject):
+    """Applies the theme now and whenever the setting or the system's scheme changes. An unknown scheme is dark."""
+
+    def __init__(self, app: QApplication, settings: SettingsStore) -> None:
+        super().__init__(app)
+        self._app = app
+        self._settings = settings
+        settings.listen(self._on_setting)
+        app.styleHints().colorSchemeChanged.connect(self._apply)
+        self._apply()
+
+    def _on_setting(self, key: str, value: Any) -> None:
+        if key == "general.theme":
+            self._apply()
+
+    def _apply(self) -> None:
+        wanted = self.wanted()
+        if wanted is not theme.current() or not theme.hub().fonts_loaded:
+            theme.apply(self._app, wanted)
+
+    def wanted(self) -> theme.Theme:
+        """The theme that the setting asks for."""
+        setting = self._settings.values.general.theme
+        if setting == "system":
+            light = self._app.styleHints().colorScheme() == Qt.ColorScheme.Light
+            return theme.LIGHT if light else theme.DARK
+        return theme.LIGHT if setting == "light" else theme.DARK

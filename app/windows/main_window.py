@@ -1,0 +1,345 @@
+"""MainWindow: the rail, the pages, and the actions. What it shows comes from the controllers; it keeps its own geometry."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from PySide6.QtCore import QSettings, Qt, QTimer
+from PySide6.QtGui import QCloseEvent, QHideEvent, QResizeEvent, QShowEvent
+from PySide6.QtWidgets import QFileDialog, QHBoxLayout, QMainWindow, QStackedWidget, QWidget
+
+import engine
+from app.actions.registry import ActionRegistry, Condition
+from app.actions.tables import ACTIONS
+from app.chat.chat_page import ChatPage
+from app.errors import SettingsError, StoreError
+from app.i18n import tr
+from app.ops.chat_ops import Undo
+from app.preferences.dialog import SHORTCUTS, PreferencesDialog
+from app.welcome.welcome_page import WelcomePage
+from app.widgets.rail import Rail
+from app.widgets.toast import Toast
+from app.windows.chat_controller import ChatController
+from app.windows.model_picker import open_model_picker
+from app.windows.palette import open_palette
+from app.windows.parts import Parts
+from app.windows.welcome_controller import WelcomeController
+
+SIZE = (1280, 800)
+MINIMUM = (760, 480)
+SENSORS_BUSY_S = 1.0
+SENSORS_IDLE_S = 3.0
+"""Readings while nothing is computed cost the idle application most of what it uses."""
+
+
+class MainWindow(QMainWindow):
+    """`on_close` is called when the user wants to leave; the window closes once `allow_close` was called."""
+
+    def __init__(self, parts: Parts, on_close: Callable[[], None]) -> None:
+        super().__init__()
+        self._parts = parts
+        self._on_close = on_close
+        self._may_close = False
+        self._preferences: PreferencesDialog | None = None
+        self._state_file = QSettings(str(parts.paths.state / "window.ini"), QSettings.Format.IniFormat)
+        self.setWindowTitle("Layerdeck")
+        self.setMinimumSize(*MINIMUM)
+        self._rail = Rail(self)
+        self._rail.add_page("chat", tr("Window", "Chat"), "message-square", "Ctrl+1")
+        self._rail.add_page("settings", tr("Window", "Settings"), "settings", "Ctrl+,")
+        self._rail.set_current("chat")
+        self.page = ChatPage(self)
+        self.welcome = WelcomePage(self)
+        self._stack = QStackedWidget(self)
+        self._stack.addWidget(self.page)
+        self._stack.addWidget(self.welcome)
+        self._toast = Toast(self._stack)
+        self.controller = ChatController(self.page, parts.store, parts.chats, parts.models, parts.bridge, parts.settings, self)
+        self._welcome = WelcomeController(self.welcome, parts.models, parts.sensors, parts.paths, self)
+        self.actions_ = ActionRegistry(self, ACTIONS, self._handlers())
+        self._lay_out()
+        self._connect()
+        self._apply_view_settings()
+        self._refresh_actions()
+        self._restore_state()
+        for sentence in (*parts.settings.notices, parts.store.notice):
+            if sentence:
+                QTimer.singleShot(0, self, lambda text=sentence: self.show_notice(text))
+
+    def _lay_out(self) -> None:
+        holder = QWidget(self)
+        layout = QHBoxLayout(holder)
+        layout.setContentsMargins(0, 0, 0, 0)
+        layout.setSpacing(0)
+        layout.addWidget(self._rail)
+        layout.addWidget(self._stack, 1)
+        self.setCentralWidget(holder)
+
+    def _connect(self) -> None:
+        parts, page = self._parts, self.page
+        self._rail.page_requested.connect(self._on_page_requested)
+        page.header.model_clicked.connect(self._pick_model)
+        page.header.side_panel_toggled.connect(lambda on: self._set_setting("chat.side_panel", on))
+        page.file_dropped.connect(self.load)
+        self.controller.notice.connect(self.show_notice)
+        self.controller.undoable.connect(self._on_undoable)
+        self.controller.shown_changed.connect(self._refresh_actions)
+        self._welcome.started.connect(self._on_started)
+        self.welcome.open_file_requested.connect(self._open_model_file)
+        self.welcome.folder_requested.connect(self._add_model_folder)
+        parts.models.failed.connect(self.show_notice)
+        parts.models.notice.connect(self.show_notice)
+        parts.bridge.state_changed.connect(lambda state: self._on_engine_changed())
+        parts.sensors.read.connect(page.side_panel.set_snapshot)
+        parts.settings.listen(self._on_setting)
+
+    def _handlers(self) -> dict[str, Callable[[], None]]:
+        models, controller, page = self._parts.models, self.controller, self.page
+        return {
+            "open_model_file": self._open_model_file,
+            "add_model_folder": self._add_model_folder,
+            "settings": lambda: self._open_preferences(None),
+            "quit": self._on_close,
+            "new_chat": self._new_chat,
+            "stop": controller.stop,
+            "regenerate": controller.regenerate_last,
+            "copy_answer": controller.copy_last,
+            "fold_thinking": page.transcript.toggle_think,
+            "rename_chat": page.list.rename_current,
+            "delete_chat": controller.delete_shown,
+            "find": page.open_find,
+            "sampling": (lambda: None),
+            "system_prompt": (lambda: None),
+            "pick_model": self._pick_model,
+            "reload_model": models.reload,
+            "unload_model": models.unload,
+            "palette": self._open_palette,
+            "chat_page": self.show_chat,
+            "search_chats": self._search_chats,
+            "toggle_list": lambda: self._toggle("chat.show_list"),
+            "toggle_side_panel": lambda: self._toggle("chat.side_panel"),
+            "next_pane": lambda: self._step_pane(1),
+            "previous_pane": lambda: self._step_pane(-1),
+            "shortcuts": lambda: self._open_preferences(SHORTCUTS),
+        }
+
+    # --- start and end -----------------------------------------------------------------------------------------------
+
+    def start(self, model: str | None, *, load_last: bool) -> None:
+        """What happens once the window is up: the given model, else the last one, else the welcome page."""
+        self._parts.models.scan_folders()
+        settings = self._parts.settings.values
+        if model is not None:
+            self.load(str(Path(model).absolute()))
+        elif not settings.engine.last_model:
+            self.show_welcome()
+        elif not load_last:
+            self.show_notice(tr("Window", "Layerdeck crashed several times, so no model was loaded. Choose one with Ctrl+L."))
+        elif settings.general.start_with_last_model:
+            self._parts.models.load_default()
+        self.page.composer.focus()
+
+    def come_to_front(self, model: str) -> None:
+        """Another start asked for this window, maybe with a model."""
+        self.setWindowState(self.windowState() & ~Qt.WindowState.WindowMinimized)
+        self.show()
+        self.raise_()
+        self.activateWindow()
+        if model:
+            self.load(model)
+
+    def allow_close(self) -> None:
+        """From now on closing closes."""
+        self._may_close = True
+
+    def save_state(self) -> None:
+        """Keeps size and place for the next start."""
+        self._state_file.setValue("geometry", self.saveGeometry())
+        self._state_file.sync()
+
+    def _restore_state(self) -> None:
+        self.resize(*SIZE)
+        geometry = self._state_file.value("geometry")
+        if geometry is not None:
+            self.restoreGeometry(geometry)
+
+    def closeEvent(self, event: QCloseEvent) -> None:
+        if self._may_close:
+            event.accept()
+            return
+        event.ignore()
+        self._on_close()
+
+    # --- pages -------------------------------------------------------------------------------------------------------
+
+    def show_chat(self) -> None:
+        """The chat page."""
+        self._stack.setCurrentWidget(self.page)
+        self._rail.set_current("chat")
+        self.page.composer.focus()
+        self._watch_sensors()
+
+    def show_welcome(self) -> None:
+        """The page of the first run."""
+        self._welcome.refresh()
+        self._stack.setCurrentWidget(self.welcome)
+        self._watch_sensors()
+
+    def load(self, path: str) -> None:
+        """Loads a model and shows the chat page."""
+        self.show_chat()
+        self._parts.models.load(path)
+
+    def show_notice(self, sentence: str) -> None:
+        """A sentence at the foot of the window for a few seconds."""
+        self._toast.show_message(sentence)
+
+    def show_store_trouble(self, error: StoreError | None) -> None:
+        """The chats could not be written just now, or can be again."""
+        if error is None:
+            self.show_notice(tr("Window", "The chats are saved again."))
+        else:
+            self.show_notice(str(error))
+
+    def _on_page_requested(self, key: str) -> None:
+        if key == "settings":
+            self._open_preferences(None)
+        elif self._stack.currentWidget() is not self.welcome:
+            self.show_chat()
+
+    def _new_chat(self) -> None:
+        self.show_chat()
+        self.controller.new_chat()
+
+    def _search_chats(self) -> None:
+        self._set_setting("chat.show_list", True)
+        self.show_chat()
+        self.page.list.focus_search()
+
+    def _on_started(self, path: str) -> None:
+        self.load(path)
+
+    def _step_pane(self, step: int) -> None:
+        page = self.page
+        panes = [pane for pane in (page.list, page.transcript, page.composer, page.side_panel) if pane.isVisible()]
+        at = next((i for i, pane in enumerate(panes) if pane.isAncestorOf(self.focusWidget()) or pane is self.focusWidget()), 0)
+        target = panes[(at + step) % len(panes)]
+        if target is page.composer:
+            page.composer.focus()
+        else:
+            target.setFocus(Qt.FocusReason.ShortcutFocusReason)
+            if not target.hasFocus():
+                target.focusNextChild()
+
+    # --- dialogs -----------------------------------------------------------------------------------------------------
+
+    def _open_palette(self) -> None:
+        open_palette(self, self.actions_.offered(), self._parts.store.chats(), self._open_chat)
+
+    def _open_chat(self, chat_id: int) -> None:
+        self.show_chat()
+        self.controller.open_chat(chat_id)
+
+    def _pick_model(self) -> None:
+        model = self._parts.bridge.state.model
+        open_model_picker(
+            self,
+            self._parts.models.models(),
+            model.path if model is not None else "",
+            self.load,
+            lambda action_id: self.actions_.action(action_id).trigger(),
+        )
+
+    def _open_model_file(self) -> None:
+        dialog = QFileDialog(self, tr("Window", "Open a model"), "", tr("Window", "Models (*.gguf);;All files (*)"))
+        dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        dialog.setFileMode(QFileDialog.FileMode.ExistingFile)
+        dialog.fileSelected.connect(self.load)
+        dialog.open()
+
+    def _add_model_folder(self) -> None:
+        dialog = QFileDialog(self, tr("Window", "Choose a folder with models"))
+        dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        dialog.setFileMode(QFileDialog.FileMode.Directory)
+        dialog.setOption(QFileDialog.Option.ShowDirsOnly, True)
+        dialog.fileSelected.connect(self._parts.models.add_folder)
+        dialog.open()
+
+    def _open_preferences(self, page: str | None) -> None:
+        if self._preferences is None:
+            self._preferences = PreferencesDialog(self._parts.settings, ACTIONS, engine.VERSION, self)
+            self._preferences.failed.connect(self.show_notice)
+            self._preferences.reload_requested.connect(self._parts.models.reload)
+            self._preferences.finished.connect(self._on_preferences_finished)
+            self._preferences.open()
+        if page is not None:
+            self._preferences.show_page(page)
+
+    def _on_preferences_finished(self) -> None:
+        self._preferences = None
+
+    # --- settings, sensors, actions ----------------------------------------------------------------------------------
+
+    def _toggle(self, key: str) -> None:
+        self._set_setting(key, not self._parts.settings.values.get(key))
+
+    def _set_setting(self, key: str, value: bool) -> None:
+        try:
+            self._parts.settings.set(key, value)
+        except SettingsError as error:
+            self.show_notice(str(error))
+
+    def _on_setting(self, key: str, value: object) -> None:
+        if key.startswith("chat."):
+            self._apply_view_settings()
+        if key.startswith(("chat.", "sampling.")):
+            self.controller.refresh_options()
+
+    def _apply_view_settings(self) -> None:
+        chat = self._parts.settings.values.chat
+        self.page.set_list_shown(chat.show_list)
+        self.page.set_side_panel_wanted(chat.side_panel)
+        self._watch_sensors()
+
+    def _watch_sensors(self) -> None:
+        """Readings only while somebody can see them, and seldom while nothing is computed."""
+        seen = self.isVisible() and not self.isMinimized() and (self.page.side_panel.isVisible() or self.welcome.isVisible())
+        resting = self._parts.bridge.state.kind in ("no_model", "ready", "error")
+        self._parts.sensors.watch(0.0 if not seen else SENSORS_IDLE_S if resting else SENSORS_BUSY_S)
+
+    def _on_engine_changed(self) -> None:
+        self._watch_sensors()
+        self._refresh_actions()
+
+    def _refresh_actions(self) -> None:
+        state = self._parts.bridge.state
+        holding: set[Condition] = set()
+        if self.controller.chat_id is not None:
+            holding |= {"chat_open", "answer_shown"}
+        if self.controller.is_busy() or state.loading is not None:
+            holding.add("can_stop")
+        if state.model is not None:
+            holding.add("model_loaded")
+        self.actions_.set_conditions(frozenset(holding))
+
+    def _on_undoable(self, undo: Undo) -> None:
+        self._toast.show_message(undo.text, tr("Window", "Undo"), undo.run)
+
+    # --- events ------------------------------------------------------------------------------------------------------
+
+    def showEvent(self, event: QShowEvent) -> None:
+        super().showEvent(event)
+        self._watch_sensors()
+
+    def hideEvent(self, event: QHideEvent) -> None:
+        super().hideEvent(event)
+        self._watch_sensors()
+
+    def changeEvent(self, event: object) -> None:
+        super().changeEvent(event)  # type: ignore[arg-type]
+        self._watch_sensors()
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        self._watch_sensors()
