@@ -1,4 +1,4 @@
-"""What kernels are measured by: random weights of every format, activations quantised in numpy, the error bound of a dot product."""
+"""What kernels are measured by: random weights of each format, activations quantised in numpy, the error bound of a product."""
 
 from __future__ import annotations
 

@@ -6,6 +6,7 @@
 //     scale[j + 1] for q0, scale[j + 2] and scale[j + 3] for q1; q at most 63.
 // Everything inside a block is integer and exact: |sum| <= 256 * 63 * 127 * 128 < 2^29.
 
+#ifndef LD_OWN_Q4
 LD_INLINE void LD_NAME(ld_rows_q4_k)(LD_ROWS_ARGS) {
     const __m256i low4 = _mm256_set1_epi8(15);
     const uint8_t *next = ld_prefetch_from(w, w_stride, n_rows);
@@ -49,6 +50,9 @@ LD_INLINE void LD_NAME(ld_rows_q4_k)(LD_ROWS_ARGS) {
     }
 }
 
+LD_DEFINE_FEW(LD_NAME(ld_few_q4_k), LD_NAME(ld_rows_q4_k))
+#endif
+
 LD_INLINE void LD_NAME(ld_rows_q6_k)(LD_ROWS_ARGS) {
     const __m256i low4 = _mm256_set1_epi8(15), top2 = _mm256_set1_epi8(0x30);
     const uint8_t *next = ld_prefetch_from(w, w_stride, n_rows);
@@ -89,5 +93,4 @@ LD_INLINE void LD_NAME(ld_rows_q6_k)(LD_ROWS_ARGS) {
     LD_UNROLL for (int a = 0; a < n_act; a++) ld_store_sums(acc[a], y + a * y_stride, n_rows);
 }
 
-LD_DEFINE_FEW(LD_NAME(ld_few_q4_k), LD_NAME(ld_rows_q4_k))
 LD_DEFINE_FEW(LD_NAME(ld_few_q6_k), LD_NAME(ld_rows_q6_k))

@@ -5,6 +5,7 @@
 // Four blocks are taken at a time: their scales are converted together, and a pair of blocks fills a register with its low
 // nibbles and another with its high nibbles, so that half a register belongs to one block.
 
+#ifndef LD_OWN_Q4 // an instruction set may bring its own
 LD_INLINE void LD_NAME(ld_rows_nibbles)(LD_ROWS_ARGS, const int has_min) {
     const int bytes = has_min ? 20 : 18, q_at = has_min ? 4 : 2;
     const __m256i low4 = _mm256_set1_epi8(15);
@@ -78,6 +79,10 @@ LD_INLINE void LD_NAME(ld_rows_nibbles)(LD_ROWS_ARGS, const int has_min) {
 LD_INLINE void LD_NAME(ld_rows_q4_0)(LD_ROWS_ARGS) { LD_NAME(ld_rows_nibbles)(w, w_stride, act, act_stride, y, y_stride, k, n_rows, n_act, 0); }
 LD_INLINE void LD_NAME(ld_rows_q4_1)(LD_ROWS_ARGS) { LD_NAME(ld_rows_nibbles)(w, w_stride, act, act_stride, y, y_stride, k, n_rows, n_act, 1); }
 
+LD_DEFINE_FEW(LD_NAME(ld_few_q4_0), LD_NAME(ld_rows_q4_0))
+LD_DEFINE_FEW(LD_NAME(ld_few_q4_1), LD_NAME(ld_rows_q4_1))
+#endif
+
 LD_INLINE void LD_NAME(ld_rows_q8_0)(LD_ROWS_ARGS) {
     const int bytes = 34;
     const int64_t n_blocks = k / 32;
@@ -125,6 +130,4 @@ LD_INLINE void LD_NAME(ld_rows_q8_0)(LD_ROWS_ARGS) {
     }
 }
 
-LD_DEFINE_FEW(LD_NAME(ld_few_q4_0), LD_NAME(ld_rows_q4_0))
-LD_DEFINE_FEW(LD_NAME(ld_few_q4_1), LD_NAME(ld_rows_q4_1))
 LD_DEFINE_FEW(LD_NAME(ld_few_q8_0), LD_NAME(ld_rows_q8_0))
