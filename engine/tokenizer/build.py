@@ -131,8 +131,8 @@ def _tidy_blanks(text: bytes) -> bytes:
 
 
 def _channel_tokens(vocab: Vocab) -> frozenset[int]:
-    """The tokens that structure messages in vocabularies with channels (gpt-oss). Tools that tokenize plain text parse them always;
-    for conversations, whose parts say what is trusted, they are control tokens like others."""
+    """The tokens that structure messages in vocabularies with channels (gpt-oss). Tools that tokenize plain text always parse
+    them; in conversations, whose parts say what is trusted, they are control tokens like others."""
     names = {"<|start|>", "<|message|>", "<|channel|>", "<|constrain|>", "<|end|>"}
     found = {token: i for i, token in enumerate(vocab.tokens) if token in names or token in ("<|return|>", "<|call|>")}
     if not {"<|return|>", "<|call|>"} <= found.keys():

@@ -17,8 +17,8 @@ class Partitioner:
         self._specials = sorted(everything, key=lambda special: -len(special[0]))
 
     def split(self, text: str, trusted: Sequence[tuple[int, int]], always: frozenset[int] = frozenset()) -> list[Fragment]:
-        """The fragments of `text` in order, none empty. trusted: disjoint, ascending ranges in which control tokens count; always:
-        control tokens that count everywhere this time."""
+        """The fragments of `text` in order, none empty. trusted: disjoint, ascending ranges in which control tokens count;
+        always: control tokens that count everywhere this time."""
         fragments: list[Fragment] = [(0, len(text), None)] if text else []
         everywhere = ((0, len(text)),)
         for special, token, is_control in self._specials:
