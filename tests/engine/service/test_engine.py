@@ -106,6 +106,18 @@ def test_two_requests_at_once_get_their_own_answers(ready: Recorder) -> None:
     assert [end.usage.token_ids for end in ends] == alone
 
 
+def test_many_requests_decode_in_batches_of_the_same_results(recorder: Recorder) -> None:
+    recorder.load(TINY, EXACT)
+    sampling = SamplingParams(temperature=0.0, max_tokens=24)
+    asked = [Generate(new_id(), ids=(5, 40 + i, 9, 7 * i), sampling=sampling, ignore_eog=True) for i in range(11)]
+    alone = [recorder.finished(replace(command, request_id=new_id())).usage.token_ids for command in asked]
+    recorder.finished(UnloadModel(new_id()))
+    recorder.load(TINY, EXACT)
+    for command in asked:
+        recorder.engine.submit(command)
+    assert [recorder.end_of(command.request_id).usage.token_ids for command in asked] == alone
+
+
 def test_continuing_an_answer_gives_the_rest_of_it(ready: Recorder) -> None:
     whole = chat("Count with me", sampling=SamplingParams(temperature=0.0, max_tokens=20))
     ready.finished(whole)
@@ -295,6 +307,7 @@ def test_closing_ends_everything_and_leaves_no_thread(recorder: Recorder) -> Non
     assert not any(thread.is_alive() for thread in before)
 
 
+@pytest.mark.expects_warnings
 def test_a_listener_that_fails_does_not_end_the_engine(ready: Recorder, caplog: pytest.LogCaptureFixture) -> None:
     def broken(_event: object) -> None:
         raise ValueError("listener")
@@ -304,6 +317,7 @@ def test_a_listener_that_fails_does_not_end_the_engine(ready: Recorder, caplog: 
     assert "a listener failed" in caplog.text
 
 
+@pytest.mark.expects_warnings
 def test_a_bug_in_a_step_fails_the_request_and_spares_the_engine(
     ready: Recorder, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

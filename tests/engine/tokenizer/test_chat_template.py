@@ -236,8 +236,10 @@ def test_broken_template_names_its_line(helper: TemplateHelper) -> None:
         ("{% generation %}x{% endgeneration %}", "x"),
         ("{{ {'a': '<é>'}|tojson }}", '{"a": "<é>"}'),
         ("{{ [1, 2]|tojson(indent=2) }}", "[\n  1,\n  2\n]"),
-        ("{% for i in range(9) %}{% if i == 2 %}{% continue %}{% endif %}{{ i }}{% endfor %}", "01345678"),
-        ("{% for i in range(9) %}{% if i > 3 %}{% break %}{% endif %}{{ i }}{% endfor %}", "0123"),
+        (
+            "{% for i in range(9) %}{% if i == 2 %}{% continue %}{% endif %}{% if i > 3 %}{% break %}{% endif %}{{ i }}{% endfor %}",
+            "013",
+        ),
         ("  {% if true %}\nx\n  {% endif %}\ny", "x\ny"),
         ("{% set a = [] %}{% set _ = a.append(1) %}{{ a }}", "[1]"),
         ("{{ strftime_now('%Y-%m-%d') }}", "2026-01-15"),
