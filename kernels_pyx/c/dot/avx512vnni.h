@@ -7,29 +7,31 @@
 #define LD_NAME(name) name##_avx512vnni
 #define LD_DPBUSD _mm256_dpbusd_epi32
 #define LD_DPWSSD _mm256_dpwssd_epi32
+#define LD_MAX_SUMS 8
 #include "ymm/vnni.h"
-
-LD_INLINE __m512i ld_sixteen_bytes4(const uint8_t *p, const int stride) {
-    const __m256i low = _mm256_inserti128_si256(_mm256_castsi128_si256(_mm_loadu_si128((const __m128i *)p)),
-                                                _mm_loadu_si128((const __m128i *)(p + stride)), 1);
-    const __m256i high = _mm256_inserti128_si256(_mm256_castsi128_si256(_mm_loadu_si128((const __m128i *)(p + 2 * stride))),
-                                                 _mm_loadu_si128((const __m128i *)(p + 3 * stride)), 1);
-    return _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
-}
 
 // The sixteen sums as eight.
 LD_INLINE __m256 ld_fold16(__m512 v) { return _mm256_add_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1)); }
 
-// The f16 d and m of four blocks, m = d where the format has none: d0 m0 d1 m1 ...
-LD_INLINE __m256 ld_four_d_m(const uint8_t *block, const int bytes, const int has_min) {
-    if (has_min)
-        return _mm256_cvtph_ps(_mm_setr_epi32(*(const ld_packed32 *)block, *(const ld_packed32 *)(block + bytes),
-                                              *(const ld_packed32 *)(block + 2 * bytes), *(const ld_packed32 *)(block + 3 * bytes)));
-    __m128i halves = _mm_cvtsi32_si128(*(const ld_packed16 *)block);
-    halves = _mm_insert_epi16(halves, *(const ld_packed16 *)(block + bytes), 1);
-    halves = _mm_insert_epi16(halves, *(const ld_packed16 *)(block + 2 * bytes), 2);
-    halves = _mm_insert_epi16(halves, *(const ld_packed16 *)(block + 3 * bytes), 3);
-    return _mm256_cvtph_ps(_mm_unpacklo_epi16(halves, halves));
+// Four blocks of 18 or 20 bytes are two loads: their 64 bytes of nibbles, and their d and m (d again where there is no m) as f32 in turns,
+// are picked out by one shuffle each. Single loads would be 8, and loads bound these loops.
+typedef struct { __m512i packed; __m256 d_m; } ld_four_blocks;
+
+LD_INLINE ld_four_blocks ld_four_q4_1(const uint8_t *block) {
+    const __m512i pick_q = _mm512_setr_epi32(1, 2, 3, 4, 6, 7, 8, 9, 11, 12, 13, 14, 16, 17, 18, 19);
+    const __m512i pick_d_m = _mm512_setr_epi32(0, 5, 10, 15, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0);
+    const __m512i head = _mm512_loadu_si512(block), tail = _mm512_castsi128_si512(_mm_loadu_si128((const __m128i *)(block + 64)));
+    const __m128i d_m = _mm512_castsi512_si128(_mm512_permutexvar_epi32(pick_d_m, head));
+    return (ld_four_blocks){_mm512_permutex2var_epi32(head, pick_q, tail), _mm256_cvtph_ps(d_m)};
+}
+
+LD_INLINE ld_four_blocks ld_four_q4_0(const uint8_t *block) {
+    const __m512i pick_q = _mm512_set_epi16(35, 34, 33, 32, 31, 30, 29, 28, 26, 25, 24, 23, 22, 21, 20, 19, //
+                                            17, 16, 15, 14, 13, 12, 11, 10, 8, 7, 6, 5, 4, 3, 2, 1);
+    const __m512i pick_d = _mm512_castsi128_si512(_mm_setr_epi16(0, 0, 9, 9, 18, 18, 27, 27));
+    const __m512i head = _mm512_loadu_si512(block), tail = _mm512_castsi128_si512(_mm_loadl_epi64((const __m128i *)(block + 64)));
+    const __m128i d_d = _mm512_castsi512_si128(_mm512_permutexvar_epi16(pick_d, head));
+    return (ld_four_blocks){_mm512_permutex2var_epi16(head, pick_q, tail), _mm256_cvtph_ps(d_d)};
 }
 
 // Four blocks fill one register with their low and one with their high nibbles; a quarter of each belongs to one block.
@@ -60,12 +62,11 @@ LD_INLINE void ld_rows_nibbles_avx512vnni(LD_ROWS_ARGS, const int has_min) {
         LD_UNROLL for (int r = 0; r < n_rows; r++) {
             const uint8_t *block = w + r * w_stride + b * bytes;
             next = ld_prefetch(next, 4 * bytes);
-            const __m512i packed = ld_sixteen_bytes4(block + q_at, bytes);
-            const __m512i lo = _mm512_and_si512(packed, low4), hi = _mm512_and_si512(_mm512_srli_epi16(packed, 4), low4);
-            const __m256 d_m = ld_four_d_m(block, bytes, has_min);
+            const ld_four_blocks four = has_min ? ld_four_q4_1(block) : ld_four_q4_0(block);
+            const __m512i lo = _mm512_and_si512(four.packed, low4), hi = _mm512_and_si512(_mm512_srli_epi16(four.packed, 4), low4);
             LD_UNROLL for (int a = 0; a < n_act; a++) {
                 const __m512i dot = _mm512_dpbusd_epi32(_mm512_dpbusd_epi32(_mm512_setzero_si512(), lo, x_lo[a]), hi, x_hi[a]);
-                const __m256 scales = _mm256_mul_ps(d_m, d_s[a]); // the products of d are for the sums, those of m terms themselves
+                const __m256 scales = _mm256_mul_ps(four.d_m, d_s[a]); // the products of d are for the sums, those of m terms themselves
                 acc_min[a][r] = _mm256_mask_add_ps(acc_min[a][r], 0xaa, acc_min[a][r], scales);
                 acc[a][r] = _mm512_fmadd_ps(_mm512_permutexvar_ps(even, _mm512_castps256_ps512(scales)), _mm512_cvtepi32_ps(dot), acc[a][r]);
             }
@@ -94,8 +95,8 @@ LD_INLINE void ld_rows_nibbles_avx512vnni(LD_ROWS_ARGS, const int has_min) {
 
 LD_INLINE void ld_rows_q4_0_avx512vnni(LD_ROWS_ARGS) { ld_rows_nibbles_avx512vnni(w, w_stride, act, act_stride, y, y_stride, k, n_rows, n_act, 0); }
 LD_INLINE void ld_rows_q4_1_avx512vnni(LD_ROWS_ARGS) { ld_rows_nibbles_avx512vnni(w, w_stride, act, act_stride, y, y_stride, k, n_rows, n_act, 1); }
-LD_DEFINE_FEW(ld_few_q4_0_avx512vnni, ld_rows_q4_0_avx512vnni)
-LD_DEFINE_FEW(ld_few_q4_1_avx512vnni, ld_rows_q4_1_avx512vnni)
+LD_DEFINE_FEW(ld_few_q4_0_avx512vnni, ld_rows_q4_0_avx512vnni, LD_MAX_SUMS)
+LD_DEFINE_FEW(ld_few_q4_1_avx512vnni, ld_rows_q4_1_avx512vnni, LD_MAX_SUMS)
 
 // 64 bytes hold groups 0 and 2 in their low and 1 and 3 in their high nibbles. The sums of four products (at most 4 * 15 * 127) fit
 // int16: packed, groups side by side, they meet their scales in one vpdpwssd.
@@ -154,7 +155,7 @@ LD_INLINE void ld_rows_q4_k_avx512vnni(LD_ROWS_ARGS) {
         ld_store_sums(sum, y + a * y_stride, n_rows);
     }
 }
-LD_DEFINE_FEW(ld_few_q4_k_avx512vnni, ld_rows_q4_k_avx512vnni)
+LD_DEFINE_FEW(ld_few_q4_k_avx512vnni, ld_rows_q4_k_avx512vnni, LD_MAX_SUMS)
 
 #define LD_OWN_Q4
 #include "ymm/legacy.h"
@@ -163,6 +164,7 @@ LD_DEFINE_FEW(ld_few_q4_k_avx512vnni, ld_rows_q4_k_avx512vnni)
 #undef LD_NAME
 #undef LD_DPBUSD
 #undef LD_DPWSSD
+#undef LD_MAX_SUMS
 #undef LD_INT8_BIAS
 
 #pragma GCC pop_options

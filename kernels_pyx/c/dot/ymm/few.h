@@ -38,39 +38,37 @@ LD_INLINE void ld_store_sums(const __m256 *acc, float *y, const int n_rows) {
 }
 
 // Computes n_rows rows for n_act activations, both compile-time constants; sums go to y[a * y_stride + r].
-#define LD_ROWS_ARGS const uint8_t *w, size_t w_stride, const uint8_t *act, size_t act_stride, float *y, size_t y_stride, int64_t k, const int n_rows, const int n_act
-#define LD_ROWS_PASS(rows, acts) w + row * w_stride, w_stride, act, act_stride, y + row, y_stride, k, rows, acts
+#define LD_ROWS_ARGS \
+    const uint8_t *w, size_t w_stride, const uint8_t *act, size_t act_stride, float *y, size_t y_stride, int64_t k, const int n_rows, \
+        const int n_act
+#define LD_ROWS(rows, acts) w, w_stride, act, act_stride, y, y_stride, k, rows, acts
 
 // Defines the function `name` with the signature of ld_linear_few over `rows_fn`, which has LD_ROWS_ARGS and is always inlined.
-#define LD_DEFINE_FEW(name, rows_fn) LD_DEFINE_FEW_EXPANDED(name, rows_fn) // LD_NAME in the arguments is expanded first
-#define LD_DEFINE_FEW_EXPANDED(name, rows_fn) \
-    static void name##_1(const uint8_t *w, size_t w_stride, const uint8_t *act, size_t act_stride, float *y, size_t y_stride, int64_t k, int64_t n) { \
-        int64_t row = 0; \
-        if (ld_rows_lie_close(w_stride, 4)) for (; row + 4 <= n; row += 4) rows_fn(LD_ROWS_PASS(4, 1)); \
-        for (; row < n; row++) rows_fn(LD_ROWS_PASS(1, 1)); \
-    } \
-    static void name##_2(const uint8_t *w, size_t w_stride, const uint8_t *act, size_t act_stride, float *y, size_t y_stride, int64_t k, int64_t n) { \
-        int64_t row = 0; \
-        if (ld_rows_lie_close(w_stride, 2)) for (; row + 2 <= n; row += 2) rows_fn(LD_ROWS_PASS(2, 2)); \
-        for (; row < n; row++) rows_fn(LD_ROWS_PASS(1, 2)); \
-    } \
-    static __attribute__((noinline)) void name##_row3(const uint8_t *w, const uint8_t *act, size_t act_stride, float *y, size_t y_stride, int64_t k) { \
-        rows_fn(w, 0, act, act_stride, y, y_stride, k, 1, 3); \
-    } \
-    static __attribute__((noinline)) void name##_row4(const uint8_t *w, const uint8_t *act, size_t act_stride, float *y, size_t y_stride, int64_t k) { \
-        rows_fn(w, 0, act, act_stride, y, y_stride, k, 1, 4); \
+// max_sums: how many rows times activations the registers hold.
+#define LD_DEFINE_FEW(name, rows_fn, max_sums) LD_DEFINE_FEW_EXPANDED(name, rows_fn, max_sums) // LD_NAME in the arguments goes first
+#define LD_DEFINE_FEW_EXPANDED(name, rows_fn, max_sums) \
+    static __attribute__((noinline)) void name##_tile(const uint8_t *w, size_t w_stride, const uint8_t *act, size_t act_stride, float *y, \
+                                                      size_t y_stride, int64_t k, int64_t n_rows, int64_t n_act) { \
+        switch (10 * n_rows + n_act) { \
+        case 11: rows_fn(LD_ROWS(1, 1)); return; \
+        case 12: rows_fn(LD_ROWS(1, 2)); return; \
+        case 13: rows_fn(LD_ROWS(1, 3)); return; \
+        case 14: rows_fn(LD_ROWS(1, 4)); return; \
+        case 22: rows_fn(LD_ROWS(2, 2)); return; \
+        case 21: if (max_sums == 8) rows_fn(LD_ROWS(2, 1)); return; \
+        case 23: if (max_sums == 8) rows_fn(LD_ROWS(2, 3)); return; \
+        case 24: if (max_sums == 8) rows_fn(LD_ROWS(2, 4)); return; \
+        } \
     } \
     static void name(LD_FEW_ARGS) { \
-        if (n_act == 1) { name##_1(w, w_stride, act, act_stride, y, y_stride, k, n); return; } \
-        if (n_act == 2) { name##_2(w, w_stride, act, act_stride, y, y_stride, k, n); return; } \
-        for (int64_t row = 0; row < n; row++) { \
-            const uint8_t *x = act, *w_row = w + row * w_stride; \
-            float *y_row = y + row; \
-            int64_t left = n_act; \
-            for (; left >= 4; left -= 4, x += 4 * act_stride, y_row += 4 * y_stride) name##_row4(w_row, x, act_stride, y_row, y_stride, k); \
-            if (left == 3) name##_row3(w_row, x, act_stride, y_row, y_stride, k); \
-            else if (left == 2) name##_2(w_row, w_stride, x, act_stride, y_row, y_stride, k, 1); \
-            else if (left == 1) name##_1(w_row, w_stride, x, act_stride, y_row, y_stride, k, 1); \
+        if (n_act == 1 && ld_rows_lie_close(w_stride, 4)) \
+            for (; n >= 4; n -= 4, w += 4 * w_stride, y += 4) rows_fn(LD_ROWS(4, 1)); \
+        const int n_together = ld_rows_lie_close(w_stride, 2) && (n_act == 2 || (n_act > 2 && max_sums == 8)) ? 2 : 1; \
+        for (int64_t row = 0, n_rows; row < n; row += n_rows) { \
+            n_rows = n - row < n_together ? 1 : n_together; \
+            for (int64_t a = 0; a < n_act; a += 4) \
+                name##_tile(w + row * w_stride, w_stride, act + a * act_stride, act_stride, y + a * y_stride + row, y_stride, k, n_rows, \
+                            n_act - a < 4 ? n_act - a : 4); \
         } \
     }
 
@@ -111,7 +109,7 @@ LD_INLINE void ld_store_sums(const __m256 *acc, float *y, const int n_rows) {
             ld_store_sums(sum, y + a * y_stride, n_rows); \
         } \
     } \
-    LD_DEFINE_FEW(name, name##_rows)
+    LD_DEFINE_FEW(name, name##_rows, 4)
 
 // Bytes of `values` values of a row, as a constant.
 #define LD_FORMAT(symbol, name, id, block, bytes, act) \

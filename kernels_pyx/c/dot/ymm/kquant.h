@@ -50,7 +50,7 @@ LD_INLINE void LD_NAME(ld_rows_q4_k)(LD_ROWS_ARGS) {
     }
 }
 
-LD_DEFINE_FEW(LD_NAME(ld_few_q4_k), LD_NAME(ld_rows_q4_k))
+LD_DEFINE_FEW(LD_NAME(ld_few_q4_k), LD_NAME(ld_rows_q4_k), LD_MAX_SUMS)
 #endif
 
 LD_INLINE void LD_NAME(ld_rows_q6_k)(LD_ROWS_ARGS) {
@@ -93,4 +93,4 @@ LD_INLINE void LD_NAME(ld_rows_q6_k)(LD_ROWS_ARGS) {
     LD_UNROLL for (int a = 0; a < n_act; a++) ld_store_sums(acc[a], y + a * y_stride, n_rows);
 }
 
-LD_DEFINE_FEW(LD_NAME(ld_few_q6_k), LD_NAME(ld_rows_q6_k))
+LD_DEFINE_FEW(LD_NAME(ld_few_q6_k), LD_NAME(ld_rows_q6_k), LD_MAX_SUMS)
