@@ -199,24 +199,28 @@ def test_bombs_are_stopped_and_the_next_prompt_works(helper: TemplateHelper, nam
     assert render(helper, CHATML).text.startswith("<|im_start|>user\nhi")
 
 
-def test_no_code_runs(helper: TemplateHelper, tmp_path: Path) -> None:
+ROOTS = ("lipsum", "cycler", "joiner", "namespace", "range", "dict", "raise_exception", "strftime_now", "messages", "self")
+WAYS = (
+    *(".__globals__", "['__globals__']", "['_'~'_globals__']", "|attr('_'~'_globals__')", ".__init__.__globals__"),
+    *(
+        "['_'~'_init__']['_'~'_globals__']",
+        "|map(attribute='_'~'_globals__')|first",
+        ".mro()",
+        "['_' + '_globals__']",
+        ".func_globals",
+    ),
+)
+FORMS = ("{{ X }}", "{% set y = X %}{{ y }}", "{% if X %}{% endif %}", "{% for i in X %}{% endfor %}", "{{ 'a' ~ X }}")
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_no_code_runs(helper: TemplateHelper, tmp_path: Path, form: str) -> None:
     canary = tmp_path / "canary"
-    for path in (
-        "lipsum",
-        "cycler",
-        "joiner",
-        "namespace",
-        "range",
-        "dict",
-        "raise_exception",
-        "strftime_now",
-        "messages",
-        "self",
-    ):
-        for way in (".__globals__", "['__globals__']", "['_'~'_globals__']", "|attr('_'~'_globals__')", ".__init__.__globals__"):
-            template = "{{ " + path + way + "['os'].system('touch " + str(canary) + "') }}"
+    for root in ROOTS:
+        for way in WAYS:
+            call = f"{root}{way}['os'].system('touch {canary}')"
             with pytest.raises(TemplateError):
-                render(helper, template)
+                render(helper, form.replace("X", call))
     assert not canary.exists()
 
 
@@ -236,10 +240,8 @@ def test_broken_template_names_its_line(helper: TemplateHelper) -> None:
         ("{% generation %}x{% endgeneration %}", "x"),
         ("{{ {'a': '<é>'}|tojson }}", '{"a": "<é>"}'),
         ("{{ [1, 2]|tojson(indent=2) }}", "[\n  1,\n  2\n]"),
-        (
-            "{% for i in range(9) %}{% if i == 2 %}{% continue %}{% endif %}{% if i > 3 %}{% break %}{% endif %}{{ i }}{% endfor %}",
-            "013",
-        ),
+        ("{% for i in range(9) %}{% if i == 2 %}{% continue %}{% endif %}{{ i }}{% endfor %}", "01345678"),
+        ("{% for i in range(9) %}{% if i > 3 %}{% break %}{% endif %}{{ i }}{% endfor %}", "0123"),
         ("  {% if true %}\nx\n  {% endif %}\ny", "x\ny"),
         ("{% set a = [] %}{% set _ = a.append(1) %}{{ a }}", "[1]"),
         ("{{ strftime_now('%Y-%m-%d') }}", "2026-01-15"),

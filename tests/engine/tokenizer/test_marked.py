@@ -54,7 +54,7 @@ OPERATIONS = {
     "removesuffix": lambda s: s.removesuffix("b"),
     "join": lambda s: s.join(["x", "y", "z"]),
     "format": lambda s: s.replace("{", "").format(1),
-    "modulo": lambda s: s.replace("%", "") + "%d" % 5,
+    "modulo": lambda s: (s.replace("%", "") + "%s") % ("x",),
     "json": json.dumps,
     "hash": hash,
     "equal": lambda s: (s == s + "", s in {s + ""}),
