@@ -26,10 +26,12 @@ $(VENV)/.deps: pyproject.toml constraints.txt
 	@$(PIP) install -c constraints.txt 'setuptools>=77' 'cython>=3.1'
 	@$(PIP) install -c constraints.txt --no-build-isolation -e .
 	@if command -v nvidia-smi >/dev/null 2>&1 || [ -e /dev/kfd ]; then $(BIN)/python packaging/extra.py gpu | xargs $(PIP) install -c constraints.txt; fi
+	@mkdir -p $(VENV)/share/layerdeck && (git describe --always --dirty 2>/dev/null || true) > $(VENV)/share/layerdeck/build
 	@touch $@ $(VENV)/.native
 
 $(VENV)/.native: $(NATIVE) | $(VENV)/.deps
 	@$(BIN)/python -W ignore -c 'import setuptools; setuptools.setup()' -q build_ext --inplace -j $$(nproc)
+	@mkdir -p $(VENV)/share/layerdeck && (git describe --always --dirty 2>/dev/null || true) > $(VENV)/share/layerdeck/build
 	@touch $@
 
 $(VENV)/.test: pyproject.toml constraints.txt | $(VENV)/.deps

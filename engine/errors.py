@@ -1,6 +1,7 @@
 """The error tree of the engine.
 
-`EngineError`: known, the user can act; its message is one sentence: what, where, what to do. `EngineBug`: ours, ends in a crash report.
+`EngineError`: known, the user can act; its message is one sentence: what, where, what to do. `EngineBug`: ours, ends in a crash
+report.
 """
 
 from __future__ import annotations

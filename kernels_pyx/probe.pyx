@@ -23,20 +23,21 @@ cdef extern from *:
     #endif
     #include <stdint.h>
     #include <stddef.h>
+    #define LD_UNROLL _Pragma("GCC unroll 16")
     // Reads n bytes (a multiple of 256) once: the bandwidth that a kernel can hope for.
     #if defined(__x86_64__)
     __attribute__((target("avx2"))) static uint64_t ld_read_probe(const uint8_t *p, size_t n) {
         __m256i sum[8];
-        for (int i = 0; i < 8; i++) sum[i] = _mm256_setzero_si256();
+        LD_UNROLL for (int i = 0; i < 8; i++) sum[i] = _mm256_setzero_si256();
         for (size_t at = 0; at < n; at += 256)
-            for (int i = 0; i < 8; i++) sum[i] = _mm256_add_epi64(sum[i], _mm256_loadu_si256((const __m256i *)(p + at + 32 * i)));
-        for (int i = 1; i < 8; i++) sum[0] = _mm256_add_epi64(sum[0], sum[i]);
+            LD_UNROLL for (int i = 0; i < 8; i++) sum[i] = _mm256_add_epi64(sum[i], _mm256_loadu_si256((const __m256i *)(p + at + 32 * i)));
+        LD_UNROLL for (int i = 1; i < 8; i++) sum[0] = _mm256_add_epi64(sum[0], sum[i]);
         return (uint64_t)_mm256_extract_epi64(sum[0], 0) + (uint64_t)_mm256_extract_epi64(sum[0], 2);
     }
     // n times 12 independent vpdpbusd of 64 bytes: 2 * 64 * 12 operations each.
     __attribute__((target("avx512f,avx512vnni"))) static int ld_vnni_probe(int64_t n) {
         __m512i a[12], x = _mm512_set1_epi8(1);
-        for (int i = 0; i < 12; i++) a[i] = _mm512_setzero_si512();
+        LD_UNROLL for (int i = 0; i < 12; i++) a[i] = _mm512_setzero_si512();
         for (int64_t j = 0; j < n; j++)
             __asm__ volatile(
                 "vpdpbusd %12, %12, %0\\n vpdpbusd %12, %12, %1\\n vpdpbusd %12, %12, %2\\n vpdpbusd %12, %12, %3\\n"
@@ -45,19 +46,19 @@ cdef extern from *:
                 : "+v"(a[0]), "+v"(a[1]), "+v"(a[2]), "+v"(a[3]), "+v"(a[4]), "+v"(a[5]), "+v"(a[6]), "+v"(a[7]), "+v"(a[8]),
                   "+v"(a[9]), "+v"(a[10]), "+v"(a[11])
                 : "v"(x));
-        for (int i = 1; i < 12; i++) a[0] = _mm512_add_epi32(a[0], a[i]);
+        LD_UNROLL for (int i = 1; i < 12; i++) a[0] = _mm512_add_epi32(a[0], a[i]);
         return _mm512_reduce_add_epi32(a[0]);
     }
     // The same with vpmaddubsw and vpaddw: 2 * 32 * 6 operations each.
     __attribute__((target("avx2"))) static int ld_maddubs_probe(int64_t n) {
         __m256i a[6], x = _mm256_set1_epi8(1);
-        for (int i = 0; i < 6; i++) a[i] = _mm256_setzero_si256();
+        LD_UNROLL for (int i = 0; i < 6; i++) a[i] = _mm256_setzero_si256();
         for (int64_t j = 0; j < n; j++)
-            for (int i = 0; i < 6; i++) {
+            LD_UNROLL for (int i = 0; i < 6; i++) {
                 __m256i t;
                 __asm__ volatile("vpmaddubsw %2, %2, %0\\n vpaddw %0, %1, %1" : "=&x"(t), "+x"(a[i]) : "x"(x));
             }
-        for (int i = 1; i < 6; i++) a[0] = _mm256_add_epi16(a[0], a[i]);
+        LD_UNROLL for (int i = 1; i < 6; i++) a[0] = _mm256_add_epi16(a[0], a[i]);
         return _mm256_extract_epi16(a[0], 0);
     }
     #else

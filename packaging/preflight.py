@@ -7,6 +7,8 @@ import sysconfig
 from pathlib import Path
 
 missing = []
+if not shutil.which("git"):  # the build is stamped with the commit it comes from
+    missing.append("git")
 if not importlib.util.find_spec("ensurepip"):
     missing.append("python3-venv")
 if not (Path(sysconfig.get_paths()["include"]) / "Python.h").exists():

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from enum import IntEnum
-
 from PySide6.QtCore import QModelIndex, QPersistentModelIndex, QRect, QRectF, QSize, Qt
 from PySide6.QtGui import QPainter
 from PySide6.QtWidgets import QStyle, QStyledItemDelegate, QStyleOptionViewItem
 
+from app.qtmodels.chat_list import ChatListRole
 from app.widgets import paint
 from app.widgets.icon import draw_icon
 
@@ -17,27 +16,17 @@ MENU_WIDTH = 26
 Index = QModelIndex | QPersistentModelIndex
 
 
-class ChatRole(IntEnum):
-    """The roles of app.qtmodels.chat_list.ChatListRole, by value."""
-
-    ID = Qt.ItemDataRole.UserRole + 1
-    TITLE = Qt.ItemDataRole.UserRole + 2
-    UPDATED_S = Qt.ItemDataRole.UserRole + 3
-    SECTION = Qt.ItemDataRole.UserRole + 4
-    STREAMING = Qt.ItemDataRole.UserRole + 5
-
-
 def starts_section(index: Index) -> bool:
     """Whether this row is the first of its section."""
     if index.row() == 0:
         return True
-    return bool(index.data(ChatRole.SECTION) != index.sibling(index.row() - 1, 0).data(ChatRole.SECTION))
+    return bool(index.data(ChatListRole.SECTION) != index.sibling(index.row() - 1, 0).data(ChatListRole.SECTION))
 
 
 def row_rect(rect: QRect, index: Index) -> QRect:
     """The chat's own box inside the item's rectangle, below a section heading if there is one."""
     top = rect.top() + (SECTION_HEIGHT if starts_section(index) else 0)
-    return QRect(rect.left() + 10, top, rect.width() - 20, ROW_HEIGHT - 2)
+    return QRect(rect.left() + 10, top, rect.width() - 19, ROW_HEIGHT - 2)
 
 
 def menu_rect(rect: QRect, index: Index) -> QRect:
@@ -59,17 +48,19 @@ class ChatListDelegate(QStyledItemDelegate):
         outer: QRect = option.rect
         state: QStyle.StateFlag = option.state
         if starts_section(index):
-            paint.text(painter, outer.left() + 24, outer.top() + 22, str(index.data(ChatRole.SECTION) or ""), 11, 600, "text3")
+            paint.text(
+                painter, outer.left() + 24, outer.top() + 22, str(index.data(ChatListRole.SECTION) or ""), 11, 600, "text3"
+            )
         box = row_rect(outer, index)
         selected = bool(state & QStyle.StateFlag.State_Selected)
         hovered = bool(state & QStyle.StateFlag.State_MouseOver)
         if selected or hovered:
             paint.rounded(painter, QRectF(box), 8, "overlay" if selected else "raised")
-        streaming = bool(index.data(ChatRole.STREAMING))
+        streaming = bool(index.data(ChatListRole.STREAMING))
         room = box.width() - 28 - (MENU_WIDTH - 8 if hovered else (16 if streaming else 0))
         weight = 500 if selected else 400
         ink = "text" if selected else "text2"
-        title = str(index.data(ChatRole.TITLE) or index.data(Qt.ItemDataRole.DisplayRole) or self.tr("New chat"))
+        title = str(index.data(ChatListRole.TITLE) or index.data(Qt.ItemDataRole.DisplayRole) or self.tr("New chat"))
         paint.text(painter, box.left() + 14, box.top() + 20.5, title.replace("\n", " "), 13, weight, ink, max_width=room)
         if hovered:
             spot = menu_rect(outer, index)

@@ -1,6 +1,6 @@
 """ChatListView: New chat, search, and the conversations by day; rename in place, delete, menu per row.
 
-It shows any list model with the roles of ChatRole (the same values as app.qtmodels.chat_list.ChatListRole) and only emits
+It shows any list model with the roles of ChatListRole and only emits
 signals: the model changes when the operation has been carried out. Additions: set_current(chat_id), rename_current(),
 focus_search().
 """
@@ -12,7 +12,8 @@ from PySide6.QtGui import QFocusEvent, QKeyEvent, QMouseEvent, QPainter, QPaintE
 from PySide6.QtWidgets import QAbstractItemView, QFrame, QLineEdit, QListView, QMenu, QWidget
 
 from app import theme
-from app.chat.chat_list_delegate import ChatListDelegate, ChatRole, menu_rect, row_rect
+from app.chat.chat_list_delegate import ChatListDelegate, menu_rect, row_rect
+from app.qtmodels.chat_list import ChatListRole
 from app.widgets import paint
 from app.widgets.buttons import PushButton
 from app.widgets.icon import draw_icon
@@ -57,7 +58,7 @@ class ChatListView(QWidget):
 
     @staticmethod
     def _chat_id(index: QModelIndex) -> int:
-        return int(index.data(ChatRole.ID))
+        return int(index.data(ChatListRole.ID))
 
     def set_model(self, model: QAbstractItemModel) -> None:
         """Show the rows of `model`."""
@@ -79,7 +80,7 @@ class ChatListView(QWidget):
         index = self._list.currentIndex()
         if index.isValid():
             self._editor.open(
-                self._chat_id(index), str(index.data(ChatRole.TITLE) or ""), row_rect(self._list.visualRect(index), index)
+                self._chat_id(index), str(index.data(ChatListRole.TITLE) or ""), row_rect(self._list.visualRect(index), index)
             )
 
     def focus_search(self) -> None:

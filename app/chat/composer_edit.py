@@ -38,6 +38,7 @@ class ComposerEdit(QPlainTextEdit):
         self.setFrameShape(QFrame.Shape.NoFrame)
         self.setFont(theme.font(14))
         self.setTabChangesFocus(True)
+        self.setAcceptDrops(False)
         self.document().setDocumentMargin(0)
         self.viewport().setAutoFillBackground(False)
         self.setVerticalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)

@@ -10,17 +10,16 @@ from PySide6.QtGui import QImage, QPainter
 from PySide6.QtSvg import QSvgRenderer
 
 MAX_TEX = 2000
-_ERRORS = (
-    ValueError,
-    KeyError,
-    IndexError,
-    TypeError,
-    AttributeError,
-    RecursionError,
-    StopIteration,
-    ArithmeticError,
-    NotImplementedError,
-)
+_GENERIC = (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError, StopIteration, ArithmeticError)
+
+
+@lru_cache(maxsize=1)
+def _errors() -> tuple[type[Exception], ...]:
+    """What the two libraries raise on TeX they cannot read: their own classes have no common base."""
+    from latex2mathml import exceptions
+
+    own = [value for value in vars(exceptions).values() if isinstance(value, type) and issubclass(value, Exception)]
+    return (*_GENERIC, NotImplementedError, *own)
 
 
 @lru_cache(maxsize=512)
@@ -34,7 +33,7 @@ def tex_to_svg(tex: str, px: int, color: str) -> bytes:
     config.svg2 = False
     try:
         return bytes(Latex(tex, size=px, color=color, inline=False).svg().encode())
-    except _ERRORS:
+    except _errors():
         return b""
 
 
@@ -50,7 +49,7 @@ def tex_to_inline_svg(tex: str, px: int, color: str) -> tuple[bytes, float]:
     try:
         formula = Latex(tex, size=px, color=color, inline=True)
         return bytes(formula.svg().encode()), max(0.0, -float(formula.getyofst()))
-    except _ERRORS:
+    except _errors():
         return b"", 0.0
 
 

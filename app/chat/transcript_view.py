@@ -16,6 +16,7 @@ from PySide6.QtWidgets import QAbstractScrollArea, QFrame, QWidget
 
 from app import theme
 from app.chat.blocks.base import BlockContext
+from app.chat.blocks.text_view import TextView
 from app.chat.height_index import HeightIndex
 from app.chat.jump_pill import JumpPill
 from app.chat.message_view import GUTTER, MessageView
@@ -60,6 +61,7 @@ class TranscriptView(QAbstractScrollArea):
         self._heights = HeightIndex()
         self._views: dict[int, MessageView] = {}
         self._think: dict[int, tuple[float | None, int | None]] = {}
+        self._prefill: dict[int, tuple[int, int, float | None]] = {}
         self._stick = True
         self._placing = False
         self._column = 0
@@ -86,7 +88,7 @@ class TranscriptView(QAbstractScrollArea):
         self._drop_views(list(self._views))
         self._rows = list(rows)
         self._where = {row.id: i for i, row in enumerate(self._rows)}
-        self._think = {}
+        self._think, self._prefill = {}, {}
         self._stick = True
         self.clear_find()
         self._measure_anew()
@@ -132,12 +134,17 @@ class TranscriptView(QAbstractScrollArea):
 
     def set_prefill(self, message_id: int, done: int, total: int, tok_s: float | None) -> None:
         """Progress of reading the prompt of a running answer."""
+        self._prefill[message_id] = (done, total, tok_s)
         view = self._views.get(message_id)
         if view is not None:
             view.set_prefill(done, total, tok_s)
 
     def set_live_figures(self, message_id: int, tok_s: float | None, n_tokens: int) -> None:
         """Speed and length of a running answer."""
+        i = self._where.get(message_id)
+        if i is not None:
+            figures = replace(self._rows[i].figures, decode_tok_s=tok_s, n_tokens=n_tokens)
+            self._rows[i] = replace(self._rows[i], figures=figures)
         view = self._views.get(message_id)
         if view is not None:
             view.set_live_figures(tok_s, n_tokens)
@@ -216,6 +223,11 @@ class TranscriptView(QAbstractScrollArea):
         """How many message widgets exist."""
         return len(self._views)
 
+    def selectable_views(self) -> list[TextView]:
+        """All texts that exist, from top to bottom: a selection may reach over several of them."""
+        ids = sorted(self._views, key=lambda message_id: self._where[message_id])
+        return [view for message_id in ids for view in self._views[message_id].text_views()]
+
     @property
     def pending(self) -> int:
         """Formulas and colours that are still being made."""
@@ -288,6 +300,8 @@ class TranscriptView(QAbstractScrollArea):
         self._views[row.id] = view
         if row.id in self._think:
             view.set_think_figures(*self._think[row.id])
+        if row.id in self._prefill and row.status == "streaming":
+            view.set_prefill(*self._prefill[row.id])
         if self._needle:
             view.set_needle(self._needle)
         view.height_changed.connect(lambda: self._on_view_height_changed(row.id))

@@ -44,7 +44,7 @@ class CpuCard(QWidget):
 
     def wanted_height(self) -> int:
         """Height with all cores."""
-        return 33 + self._grid.wanted_height() + 12 + 7 + 43
+        return 33 + self._grid.wanted_height() + 12 + 7 + 47
 
     def _use_text(self) -> str:
         if self._snapshot is None or not self._snapshot.cpu.use_percent:

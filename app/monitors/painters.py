@@ -41,8 +41,8 @@ class Sparkline(QWidget):
         if len(values) < 2:
             return []
         low, high = min(values), max(values)
-        pad = max((high - low) * 0.2, high * 0.02, 1e-6)
-        low, high = max(0.0, low - 2 * pad), high + pad
+        span = max(high - low, high * 0.1, 1e-6)
+        low, high = max(0.0, low - 1.4 * span), high + 0.2 * span
         step = self.width() / (self._history.length - 1)
         left = self.width() - step * (len(values) - 1)
         return [QPointF(left + i * step, self.height() - (v - low) / (high - low) * self.height()) for i, v in enumerate(values)]

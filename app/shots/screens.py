@@ -8,8 +8,8 @@ from PySide6.QtGui import QStandardItem, QStandardItemModel
 from PySide6.QtWidgets import QHBoxLayout, QWidget
 
 from app.bridge.engine_state import EngineState
-from app.chat.chat_list_delegate import ChatRole
 from app.chat.chat_page import ChatPage
+from app.qtmodels.chat_list import ChatListRole
 from app.shots import script
 from app.welcome.welcome_page import MachineSummary, ModelChoice, WelcomePage
 from app.widgets.rail import Rail
@@ -52,10 +52,10 @@ def _chat_model(page: ChatPage, streaming: bool, many: int = 0) -> QStandardItem
         for name in names:
             chat_id += 1
             item = QStandardItem(name)
-            item.setData(chat_id, ChatRole.ID)
-            item.setData(name, ChatRole.TITLE)
-            item.setData(section, ChatRole.SECTION)
-            item.setData(streaming and chat_id == 1, ChatRole.STREAMING)
+            item.setData(chat_id, ChatListRole.ID)
+            item.setData(name, ChatListRole.TITLE)
+            item.setData(section, ChatListRole.SECTION)
+            item.setData(streaming and chat_id == 1, ChatListRole.STREAMING)
             model.appendRow(item)
     return model
 
@@ -132,7 +132,7 @@ def loading() -> QWidget:
     page = _chat()
     page.list.set_current(None)
     page.header.set_model("DeepSeek-V3.1 671B", "Q4_K_M", 405 * script.GB)
-    page.header.set_engine_state(EngineState("loading", 18_200_000_000, 44 * script.GB, "GPU 0"))
+    page.header.set_engine_state(EngineState("loading", 166 * script.GB, 405 * script.GB, "weights"))
     page.header.set_context(0, 0)
     page.empty.set_model_name("DeepSeek-V3.1 671B")
     page.side_panel.set_state("loading", "warn")
@@ -156,6 +156,7 @@ def prefill() -> QWidget:
     page = _chat(streaming=True)
     page.header.set_engine_state(EngineState("prefill", 1024, 2114))
     page.transcript.set_messages(script.prefill())
+    page.transcript.set_prefill(2, 1024, 2114, 412.0)
     page.set_conversation_shown(True)
     page.composer.set_state("busy")
     page.side_panel.set_state("prefill", "accent")

@@ -131,7 +131,7 @@ def snapshot() -> HardwareSnapshot:
 
 def decode_rates() -> list[float]:
     """A minute of decode speeds that ends at 12.1."""
-    return [*walk(59, 12.0, 0.5, 3), 12.1]
+    return [*(value - 0.55 for value in walk(59, 12.0, 0.4, 3)), 12.1]
 
 
 def long_history(n: int) -> tuple[MessageRow, ...]:

@@ -53,7 +53,7 @@ class PushButton(PaintedButton):
     def sizeHint(self) -> QSize:
         if self._fixed_width is not None:
             return QSize(self._fixed_width, self._height)
-        return QSize(round(self._content_width() + (22 if self._keys else 26)), self._height)
+        return QSize(round(self._content_width() + (18 if self._keys else 26)), self._height)
 
     def _content_width(self) -> float:
         width = paint.text_width(self.text(), 13, 600)

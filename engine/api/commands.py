@@ -10,7 +10,11 @@ from engine.api.values import ChatMessage, LoadOptions, RequestId, SamplingParam
 
 @dataclass(frozen=True, slots=True)
 class LoadModel:
-    """Loads a GGUF file (any shard of a split one), replacing the loaded model. Events: LoadProgress*, ModelReady."""
+    """Loads a GGUF file (any shard of a split one), replacing the loaded model, whose answers end as cancelled.
+
+    A file that is no model of ours leaves the loaded one as it is; a later failure leaves none, which ModelUnloaded says.
+    Events: LoadProgress*, ModelReady.
+    """
 
     request_id: RequestId
     path: str
@@ -28,8 +32,8 @@ class UnloadModel:
 class Generate:
     """Answers. Exactly one of messages, prompt (parsed with special tokens) and ids is given.
 
-    continue_last: the last message is an unfinished assistant message and is continued, not answered. ignore_eog: tokens that mark
-    the end of generation do not end the answer.
+    continue_last: the last message is an unfinished assistant message and is continued, not answered. ignore_eog: tokens that
+    mark the end of generation do not end the answer.
     Events: Queued, PrefillProgress*, TokenDelta*; Finished carries the Usage.
     """
 

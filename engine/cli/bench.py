@@ -42,7 +42,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_load_options(parser)
     parser.add_argument("-p", type=numbers, default=(512,), metavar="N,...", help="prompt lengths (default 512)")
     parser.add_argument("-n", type=numbers, default=(64,), metavar="N,...", help="tokens to generate (default 64)")
-    parser.add_argument("-d", type=numbers, default=(0,), metavar="N,...", help="tokens in the cache before each test (default 0)")
+    parser.add_argument(
+        "-d", type=numbers, default=(0,), metavar="N,...", help="tokens in the cache before each test (default 0)"
+    )
     parser.add_argument("-r", type=int, default=5, metavar="N", help="repetitions (default 5)")
     add_json_option(parser)
 
@@ -64,8 +66,9 @@ def run(args: argparse.Namespace) -> int:
             for test in tests:
                 kind, n, depth = test
                 samples[test].append(n / seconds(direct, kind, n, depth, options.prefill_chunk))
+        rows = [row(test, rates, cost, threads, max(limits)) for test, rates in samples.items()]
         result = {
-            "rows": [row(test, rates, cost, threads, max(limits)) for test, rates in samples.items()],
+            "rows": rows,
             "ops": op_times(direct),
             "machine": {"cpu": cpu_name(), "system": platform.platform(), "read_limit_gbps": [round(one, 2) for one in limits]},
             "versions": {"layerdeck": engine.VERSION, "python": platform.python_version(), "numpy": np.__version__},
@@ -73,7 +76,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         write_json(result)
     else:
-        write_text("".join(line(one) for one in result["rows"]))
+        write_text("".join(line(one) for one in rows))
     return 0
 
 
@@ -151,8 +154,9 @@ def row(test: tuple[str, int, int], rates: list[float], cost: Work, threads: int
 
 def line(one: dict[str, Any]) -> str:
     """A row for people."""
+    rate = f"{median(one['samples_tok_s']):>9.1f} tok/s"
     speed = f"{one['gbps']} of {one['read_limit_gbps']} GB/s" if one["gbps"] is not None else f"{one['gops']} Gop/s"
-    return f"{one['test']:>8} at {one['depth']:>5}  {median(one['samples_tok_s']):>9.1f} tok/s  {speed}  ({one['threads']} threads)\n"
+    return f"{one['test']:>8} at {one['depth']:>5}  {rate}  {speed}  ({one['threads']} threads)\n"
 
 
 def read_limit_gbps(threads: int) -> float:

@@ -1,4 +1,4 @@
-"""`layerdeck chat`: a conversation in the terminal. Interrupt stops an answer; an empty line or the end of input ends the chat."""
+"""`layerdeck chat`: a conversation in the terminal. Interrupt stops an answer; an empty line ends the chat."""
 
 from __future__ import annotations
 

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from engine.arch.registry import build_spec
 from engine.cli.options import load_options
+from engine.cli.output import note
 from engine.errors import InvalidRequest
 from engine.gguf.info import GgufFile
 from engine.gguf.reader import read_gguf
@@ -19,6 +20,7 @@ from engine.graph.build import build_graph
 from engine.runtime.kv_cache import BLOCK
 from engine.runtime.loader import LoadedModel, load
 from engine.runtime.step import StepBatch
+from engine.service.loaded import too_many_threads
 from kernels_pyx.executor import AbortFlag
 
 
@@ -74,6 +76,8 @@ def opened(args: argparse.Namespace, n_ctx: int) -> Iterator[Direct]:
         raise InvalidRequest(f"{n_ctx} tokens are wanted, the model's context holds {spec.context_length}; give fewer")
     options = load_options(args)
     options = replace(options, n_ctx=max(options.n_ctx, n_ctx))
+    for warning in too_many_threads(options.n_threads):
+        note(warning)
     model = load(file, spec, build_graph(spec), options, lambda phase, done, total: None, AbortFlag())
     try:
         yield Direct(file, model, np.arange(-(-model.n_ctx // BLOCK), dtype=np.int32))

@@ -40,7 +40,8 @@ def main(argv: Sequence[str]) -> int:
         sys.stdout.write(_usage())
         return 0 if argv else 2
     if argv[0] == "--version":
-        sys.stdout.write(f"layerdeck {engine.VERSION}\n")
+        stamp = engine.build()
+        sys.stdout.write(f"layerdeck {engine.VERSION}{f' (build {stamp})' if stamp else ''}\n")
         return 0
     name = argv[0]
     if name not in COMMANDS:

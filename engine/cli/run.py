@@ -26,7 +26,9 @@ def add_logits_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of `logits`."""
     add_load_options(parser)
     parser.add_argument("--ids-file", type=Path, metavar="F", required=True, help="a JSON list of token ids")
-    parser.add_argument("--out", type=Path, metavar="X.npy", required=True, help="where the logits go: float32 [n_tokens, n_vocab]")
+    parser.add_argument(
+        "--out", type=Path, metavar="X.npy", required=True, help="where the logits go: float32 [n_tokens, n_vocab]"
+    )
     add_json_option(parser)
 
 

@@ -1,4 +1,4 @@
-"""`layerdeck selftest`: which kernel serves each format on this machine, and whether kernels and worker pool compute what they should."""
+"""`layerdeck selftest`: which kernel serves each format here, and whether kernels and worker pool compute right."""
 
 from __future__ import annotations
 
@@ -122,7 +122,9 @@ def product(fmt: QuantFormat, isa: str, stored: U8, x: F32, *, f32: bool, many: 
         n = min(step, len(x) - at)
         y = out[at * ROWS : (at + n) * ROWS]
         act_rows = rows[at * stride : (at + n) * stride]
-        probe.linear(isa, fmt.ggml_id, stored.reshape(-1), stored.shape[1], act_rows, stride, n, y, ROWS, WIDTH, ROWS, scratch, f32)
+        probe.linear(
+            isa, fmt.ggml_id, stored.reshape(-1), stored.shape[1], act_rows, stride, n, y, ROWS, WIDTH, ROWS, scratch, f32
+        )
     return out.reshape(len(x), ROWS)
 
 

@@ -102,19 +102,31 @@ class _Fuser:
     def _feeds_linears_only(self, name: str) -> bool:
         return bool(self._readers[name]) and all(isinstance(self._ops[i], Linear) for i in self._readers[name])
 
+    def _still(self, x: Buffer, i: int, last: int) -> bool:
+        """Whether x, read by the op at i, stays as it is up to the op at `last`, where an input stage would read it."""
+        return not any(isinstance(op, Add | Rope) and op.x == x for op in self._ops[i + 1 : last])
+
     def _rows(self, i: int, op: OutRows) -> None:
-        readers = [self._ops[r] for r in self._readers[op.out.name]]
-        if readers and all(isinstance(r, Linear) or (isinstance(r, Norm) and self._is_stage(r)) for r in readers):
+        readers = self._readers[op.out.name]
+        stages = [self._stage_end(r) for r in readers]
+        if readers and all(end is not None and self._still(op.x, i, end) for end in stages):
             self._sources[op.out.name] = Source(op.x, gather=True)
         else:
             self._out.append(LaneRows(op.unit, op.x, op.out))
         self._late = True
 
-    def _is_stage(self, op: Norm) -> bool:
-        return op.n_heads == 1 and self._feeds_linears_only(op.out.name)
+    def _stage_end(self, i: int) -> int | None:
+        """Where the op at i, if it is a linear op or a norm that can be its input stage, reads for the last time."""
+        op = self._ops[i]
+        if isinstance(op, Linear):
+            return i
+        if not isinstance(op, Norm) or op.n_heads > 1 or not self._feeds_linears_only(op.out.name):
+            return None
+        last = self._readers[op.out.name][-1]
+        return last if self._still(op.x, i, last) else None
 
     def _norm(self, i: int, op: Norm) -> None:
-        if self._is_stage(op):
+        if self._stage_end(i) is not None:
             before = self._sources.get(op.x.name, Source(op.x))
             self._sources[op.out.name] = replace(before, norm=op.norm)
         else:
@@ -135,10 +147,9 @@ class _Fuser:
             weights = (replace(weights[0], out=follower.out), replace(weights[1], out=follower.out))
             self._emit(first, weights, "gelu_tanh" if follower.act == "gelu_tanh" else "silu")
             return after + 1
-        if len(group) == 1 and isinstance(follower, Add) and follower.y == first.out and follower.x != first.x:
-            if self._readers[first.out.name] == [after]:
-                self._emit(first, (replace(weights[0], out=follower.x),), "add")
-                return after + 1
+        if len(group) == 1 and isinstance(follower, Add) and self._is_residual(first, follower, after):
+            self._emit(first, (replace(weights[0], out=follower.x),), "add")
+            return after + 1
         self._emit(first, weights, "store")
         return after
 
@@ -149,6 +160,9 @@ class _Fuser:
             and all(self._readers[out.name] == [at] for out in outs)
             and act.act in ("silu", "gelu_tanh")
         )
+
+    def _is_residual(self, op: Linear, add: Add, at: int) -> bool:
+        return add.y == op.out and add.x != op.x and self._readers[op.out.name] == [at]
 
     def _emit(self, op: Linear, weights: tuple[Weight, ...], epilogue: Literal["store", "add", "silu", "gelu_tanh"]) -> None:
         source = self._sources.get(op.x.name, Source(op.x))

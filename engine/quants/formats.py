@@ -1,4 +1,7 @@
-"""The quantisation formats that this engine runs, by name and by ggml id: built from the kernels' own table, the one source of sizes."""
+"""The quantisation formats that this engine runs, by name and by ggml id.
+
+Built from the kernels' own table, the one source of sizes.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,10 @@ _ACTS: dict[str, Act] = {"f32": "f32", "q8_32": "q8_32", "q8_256": "q8_256"}
 
 @dataclass(frozen=True, slots=True)
 class QuantFormat:
-    """How weights of one ggml type are stored: `block` values in `type_size` bytes; `act` is the activation layout of its kernels."""
+    """How weights of one ggml type are stored: `block` values in `type_size` bytes.
+
+    `act` is the activation layout that its kernels multiply with.
+    """
 
     name: str
     ggml_id: int

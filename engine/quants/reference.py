@@ -1,4 +1,4 @@
-"""Dequantisation of every format in numpy, written from the format's definition: the golden truth that kernels are tested against.
+"""Dequantisation of every format in numpy, from the format's definition: the truth that kernels are tested against.
 
 Each product and sum is rounded to f32 once, in the order that defines the format, so results are comparable bit for bit.
 """

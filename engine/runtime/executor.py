@@ -89,6 +89,8 @@ class Executor:
             Cancelled: the abort flag was set. EngineError: values that are not finite; the message names the layer.
             InvalidRequest: a batch that does not fit the model or its caches.
         """
+        if not self._compiled:
+            raise InvalidRequest("the model is closed")
         if self._abort.is_set:
             raise Cancelled("the step was stopped")
         chosen = self._program_for(batch)

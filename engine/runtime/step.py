@@ -13,9 +13,9 @@ import numpy.typing as npt
 class StepBatch:
     """Rows of one step: a prefill chunk of one sequence, or one row for each of several sequences.
 
-    token_ids, positions, seq_of_row: [n_rows] int32. block_tables: one int32 array per sequence, block ids in order; block b holds
-    the positions [b * BLOCK, (b + 1) * BLOCK) of its sequence, and every row's own position lies in it. out_rows: [n_out] int32,
-    rows whose logits are wanted.
+    token_ids, positions, seq_of_row: [n_rows] int32. block_tables: one int32 array per sequence, block ids in order; block b
+    holds the positions [b * BLOCK, (b + 1) * BLOCK) of its sequence, and every row's own position lies in it.
+    out_rows: [n_out] int32, rows whose logits are wanted.
     """
 
     phase: Literal["prefill", "decode"]

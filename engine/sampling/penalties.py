@@ -18,7 +18,9 @@ def penalise(logits: F32, recent: Sequence[int], repetition: float = 1.0, presen
     """
     if not recent or (repetition == 1.0 and presence == 0.0 and frequency == 0.0):
         return logits
-    ids, counts = np.unique(np.asarray(recent, np.int64), return_counts=True)
+    all_counts = np.bincount(np.asarray(recent, np.int64))
+    ids = np.flatnonzero(all_counts)
+    counts = all_counts[ids]
     out = logits.copy()
     seen = out[ids]
     seen = np.where(seen > 0, seen / np.float32(repetition), seen * np.float32(repetition))

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from engine.api.commands import Cancel, Command, CountTokens, Generate, LoadModel, UnloadModel, WatchSensors
 from engine.api.events import Finished, LoadProgress, ModelReady, ModelUnloaded, TokenCount
-from engine.errors import Cancelled, InvalidRequest
+from engine.errors import Cancelled, EngineError, InvalidRequest
 from engine.hardware.sampler import Sampler
 from engine.service.loaded import Loaded, load, open_file
 from engine.service.state import SensorWatch, State
@@ -29,8 +29,14 @@ def handle_load(state: State, command: LoadModel) -> None:
     state.emit(LoadProgress(command.request_id, "header", size, size))
     if not state.mailbox.start((command.request_id,)):
         raise Cancelled("loading was cancelled")
+    had_model = state.loaded is not None
     state.drop_model()
-    state.loaded = load(opened, command.path, command.options, progress, state.abort, state.emit)
+    try:
+        state.loaded = load(opened, command.path, command.options, progress, state.abort, state.emit)
+    except EngineError:
+        if had_model:
+            state.emit(ModelUnloaded(command.request_id))
+        raise
     state.emit(ModelReady(command.request_id, state.loaded.info))
     state.emit(Finished(command.request_id, "done"))
 

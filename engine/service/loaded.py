@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import threading
 from collections import Counter
 from collections.abc import Callable
@@ -98,16 +99,25 @@ def load(
     except BaseException:
         _close_templates(templates, warming)
         raise
+    info = model_info(file, spec, path)
     return Loaded(
         model=model,
         tokenizer=tokenizer,
         prompts=PromptBuilder(tokenizer, templates, template_of(file)),
         session=Session(model, tokenizer, options.prefill_chunk, emit),
-        info=replace(model_info(file, spec, path), n_ctx=model.n_ctx, isa=active_isa()),
+        info=replace(info, n_ctx=model.n_ctx, isa=active_isa(), warnings=info.warnings + too_many_threads(options.n_threads)),
         templates=templates,
         warming=warming,
         prefill_chunk=options.prefill_chunk,
     )
+
+
+def too_many_threads(n_threads: int) -> tuple[str, ...]:
+    """A warning when more threads are asked for than there are cores to run them."""
+    n_cores = len(os.sched_getaffinity(0))
+    if n_threads <= n_cores:
+        return ()
+    return (f"{n_threads} threads share {n_cores} cores, which is slower than one thread a core; choose {n_cores} or 0.",)
 
 
 def _warm_up(templates: TemplateHelper) -> None:

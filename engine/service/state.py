@@ -43,8 +43,7 @@ class State:
     def breathe(self) -> None:
         """Called now and then in a long command: queued requests that were cancelled end, and readings that are due are sent."""
         for command in self.mailbox.take_cancelled():
-            reason = "done" if isinstance(command, Cancel) else "cancelled"
-            self.emit(Finished(command.request_id, reason))
+            self.emit(Finished(command.request_id, "done" if isinstance(command, Cancel) else "cancelled"))
         self.read_sensors()
 
     def read_sensors(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from array import array
 from collections.abc import Callable
 from typing import Protocol
 
@@ -81,7 +82,7 @@ class Session:
         asked_for = n_ctx if sampling.max_tokens < 0 else sampling.max_tokens
         sequence = Sequence(
             request_id=request_id,
-            tokens=list(ids),
+            tokens=array("i", ids),
             sampling=sampling,
             sampler=Sampler(sampling),
             decoder=StreamDecoder(self._tokenizer),

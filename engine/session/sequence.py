@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections import deque
 from dataclasses import dataclass, field
 from typing import Literal
@@ -45,10 +46,10 @@ class Clock:
 
 @dataclass(slots=True, eq=False)
 class Sequence:
-    """tokens: prompt, then what was generated. The table's n_tokens of them are in the cache."""
+    """tokens: prompt, then what was generated, as int32. The table's n_tokens of them are in the cache."""
 
     request_id: RequestId
-    tokens: list[int]
+    tokens: array[int]
     sampling: SamplingParams
     sampler: Sampler
     decoder: StreamDecoder

@@ -41,6 +41,7 @@ class Tokenizer:
         self._partitioner = Partitioner(special[TokenType.CONTROL], special[TokenType.USER_DEFINED])
         self._merger = _build_spm(vocab) if self._spm else _build_bpe(vocab)
         self._alphabet = _byte_alphabet()
+        self._channel_tokens = _channel_tokens(vocab)
 
     @property
     def n_vocab(self) -> int:
@@ -50,7 +51,7 @@ class Tokenizer:
     def encode(self, text: str, *, special: bool, bos: bool) -> list[int]:
         """Token ids of `text`. special: texts of control tokens become those tokens; bos: with what the file says belongs at its
         ends."""
-        ids = self.encode_parts(((text, special),))
+        ids = self._encode(((text, special),), self._channel_tokens)
         if not bos:
             return ids
         begin = [self.vocab.bos_id] if self.vocab.add_bos and self.vocab.bos_id is not None else []
@@ -59,10 +60,13 @@ class Tokenizer:
 
     def encode_parts(self, parts: Sequence[tuple[str, bool]]) -> list[int]:
         """Token ids of the joined parts, as if they were one text; control tokens are found only inside the parts marked True."""
+        return self._encode(parts, frozenset())
+
+    def _encode(self, parts: Sequence[tuple[str, bool]], always: frozenset[int]) -> list[int]:
         text, trusted = trusted_ranges(parts)
         ids: list[int] = []
         after_special = True
-        for start, end, token in self._partitioner.split(_encodable(text), trusted):
+        for start, end, token in self._partitioner.split(text, trusted, always):
             if token is not None:
                 ids.append(token)
                 after_special = True
@@ -124,6 +128,16 @@ def _tidy_blanks(text: bytes) -> bytes:
     for spaced, tight in _TIDY:
         text = text.replace(spaced, tight)
     return text
+
+
+def _channel_tokens(vocab: Vocab) -> frozenset[int]:
+    """The tokens that structure messages in vocabularies with channels (gpt-oss). Tools that tokenize plain text always parse
+    them; in conversations, whose parts say what is trusted, they are control tokens like others."""
+    names = {"<|start|>", "<|message|>", "<|channel|>", "<|constrain|>", "<|end|>"}
+    found = {token: i for i, token in enumerate(vocab.tokens) if token in names or token in ("<|return|>", "<|call|>")}
+    if not {"<|return|>", "<|call|>"} <= found.keys():
+        return frozenset()
+    return frozenset(i for token, i in found.items() if token in names)
 
 
 def _encodable(text: str) -> str:

@@ -20,7 +20,7 @@ def mask_of(text: str) -> bytes:
 def join(parts: Iterable[Any], separator: str = "") -> str:
     """The strings of the parts joined, with their marks."""
     strings = [part if isinstance(part, str) else str(part) for part in parts]
-    text = separator.join(strings)
+    text = str.join(separator, strings)  # the plain one: a marked separator would come back here
     if all(type(part) is str for part in strings) and type(separator) is str:
         return text
     return Marked(text, mask_of(separator).join(mask_of(part) for part in strings))

@@ -16,12 +16,15 @@ class Partitioner:
         everything = [(text, i, True) for text, i in control if text] + [(text, i, False) for text, i in user_defined if text]
         self._specials = sorted(everything, key=lambda special: -len(special[0]))
 
-    def split(self, text: str, trusted: Sequence[tuple[int, int]]) -> list[Fragment]:
-        """The fragments of `text` in order, none empty. trusted: disjoint, ascending ranges in which control tokens count."""
+    def split(self, text: str, trusted: Sequence[tuple[int, int]], always: frozenset[int] = frozenset()) -> list[Fragment]:
+        """The fragments of `text` in order, none empty. trusted: disjoint, ascending ranges in which control tokens count;
+        always: control tokens that count everywhere this time."""
         fragments: list[Fragment] = [(0, len(text), None)] if text else []
-        for special, token, needs_trust in self._specials:
-            if special in text and (trusted or not needs_trust):
-                fragments = self._cut(text, fragments, special, token, trusted if needs_trust else ((0, len(text)),))
+        everywhere = ((0, len(text)),)
+        for special, token, is_control in self._specials:
+            allowed = trusted if is_control and token not in always else everywhere
+            if special in text and allowed:
+                fragments = self._cut(text, fragments, special, token, allowed)
         return fragments
 
     @staticmethod

@@ -35,7 +35,7 @@ _SPECIAL_TOKENS = frozenset({"bos_token", "eos_token", "unk_token", "pad_token"}
 
 # Filters that hand their input on or keep its marks; the text of every other one counts as brought when its input did.
 _TRACKED_FILTERS = frozenset(
-    {"trim", "upper", "lower", "capitalize", "string", "first", "last", "default", "d", "max", "min", "random", "reverse"}
+    {"trim", "upper", "lower", "capitalize", "first", "last", "default", "d", "max", "min", "random", "reverse"}
 )
 _FAILURES = (
     TemplateError,
@@ -118,7 +118,8 @@ def _guard(function: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(function)
     def guarded(*args: Any, **kwargs: Any) -> Any:
         result = function(*args, **kwargs)
-        return Marked(result) if isinstance(result, str) and holds_marks((args, kwargs)) else result
+        unchanged = any(result is value for value in args)
+        return Marked(result) if isinstance(result, str) and not unchanged and holds_marks((args, kwargs)) else result
 
     return guarded
 

@@ -15,6 +15,8 @@
 #include "panel/avx2.h"
 #include "dot/avxvnni.h"
 #include "panel/avxvnni.h"
+#include "quantize/avx512.h"
+#include "vec/avx512.h"
 #include "panel/avx512.h"
 #include "dot/avx512vnni.h"
 #include "panel/avx512vnni.h"
@@ -54,15 +56,15 @@ static const ld_kernel_row ld_rows_avx512vnni[] = {
 };
 #endif
 
-#define LD_ROWS(rows) rows, (int)(sizeof rows / sizeof *rows)
+#define LD_COUNTED(rows) rows, (int)(sizeof rows / sizeof *rows)
 
 static const ld_isa_kernels ld_added[LD_N_ISAS] = {
-    [LD_ISA_SCALAR] = {LD_ROWS(ld_rows_scalar), &ld_vec_scalar, ld_quantize_q8_32_scalar, ld_quantize_q8_256_scalar},
+    [LD_ISA_SCALAR] = {LD_COUNTED(ld_rows_scalar), &ld_vec_scalar, ld_quantize_q8_32_scalar, ld_quantize_q8_256_scalar},
 #if defined(__x86_64__)
-    [LD_ISA_AVX2] = {LD_ROWS(ld_rows_avx2), &ld_vec_avx2, ld_quantize_q8_32_avx2, ld_quantize_q8_256_avx2},
-    [LD_ISA_AVXVNNI] = {LD_ROWS(ld_rows_avxvnni), NULL, NULL, NULL},
-    [LD_ISA_AVX512] = {LD_ROWS(ld_rows_avx512), NULL, NULL, NULL},
-    [LD_ISA_AVX512VNNI] = {LD_ROWS(ld_rows_avx512vnni), NULL, NULL, NULL},
+    [LD_ISA_AVX2] = {LD_COUNTED(ld_rows_avx2), &ld_vec_avx2, ld_quantize_q8_32_avx2, ld_quantize_q8_256_avx2},
+    [LD_ISA_AVXVNNI] = {LD_COUNTED(ld_rows_avxvnni), NULL, NULL, NULL},
+    [LD_ISA_AVX512] = {LD_COUNTED(ld_rows_avx512), &ld_vec_avx512, ld_quantize_q8_32_avx512, ld_quantize_q8_256_avx512},
+    [LD_ISA_AVX512VNNI] = {LD_COUNTED(ld_rows_avx512vnni), NULL, NULL, NULL},
 #endif
 };
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -10,6 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from engine.api.commands import Generate
+from engine.api.events import Finished, PrefillProgress
 from engine.api.values import LoadOptions
 from engine.arch.registry import build_spec
 from engine.cli.main import main
@@ -21,6 +25,7 @@ from engine.tokenizer.vocab import Vocab
 from kernels_pyx.executor import AbortFlag
 from tests.helpers.golden_models import batch, greedy, same_until_close_call
 from tests.helpers.models import GOLDEN, need_included_model
+from tests.helpers.recorder import Recorder, new_id
 
 EXACT = LoadOptions(k_type="f32", v_type="f32", f32_activations=True)
 RECORDED: dict[str, Any] = json.loads((GOLDEN / "smollm2/smollm2.json").read_text(encoding="utf-8"))
@@ -78,3 +83,17 @@ def test_perplexity_of_the_recorded_text(capsys: pytest.CaptureFixture[str]) -> 
     result = json.loads(capsys.readouterr().out)
     assert result["n_tokens"] == len(RECORDED["ppl"]["ids"])
     assert 20.95 < result["ppl"] < 21.25
+
+
+def test_a_prefill_is_cancelled_within_a_second() -> None:
+    with Recorder() as recorder:
+        recorder.load(need_included_model(), LoadOptions(n_ctx=8192, prefill_chunk=4096))
+        command = Generate(new_id(), ids=tuple(range(100, 4100)))
+        recorder.engine.submit(command)
+        recorder.wait_for(lambda events: any(isinstance(e, PrefillProgress) for e in events))
+        threading.Event().wait(0.2)
+        start = time.monotonic()
+        recorder.cancel(command.request_id)
+        end = recorder.end_of(command.request_id)
+        assert time.monotonic() - start < 1.0
+        assert isinstance(end, Finished) and (end.reason, end.usage.n_generated) == ("cancelled", 0)

@@ -1,4 +1,4 @@
-"""Random weights of every format, quantised activations in numpy, and the error bound of a dot product: what kernels are measured by."""
+"""What kernels are measured by: random weights of each format, activations quantised in numpy, the error bound of a product."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ F32 = npt.NDArray[np.float32]
 F64 = npt.NDArray[np.float64]
 
 # Where the f16 scales of a block lie: the only bytes that random bits would make infinite or NaN.
-_HALVES = {"Q4_0": (0,), "Q4_1": (0, 2), "Q8_0": (0,), "Q4_K": (0, 2), "Q6_K": (208,)}
+HALVES = {"Q4_0": (0,), "Q4_1": (0, 2), "Q8_0": (0,), "Q4_K": (0, 2), "Q6_K": (208,)}
 
 
 def random_weights(name: str, n: int, k: int, rng: np.random.Generator) -> U8:
@@ -23,7 +23,7 @@ def random_weights(name: str, n: int, k: int, rng: np.random.Generator) -> U8:
     if fmt.is_float:
         return _random_floats(fmt, n, k, rng)
     blocks = rng.integers(0, 256, (n * (k // fmt.block), fmt.type_size), dtype=np.uint8)
-    for at in _HALVES[name]:
+    for at in HALVES[name]:
         halves = rng.normal(0, 0.02, (len(blocks), 1)).astype(np.float16)
         blocks[:, at : at + 2] = halves.view(np.uint8).reshape(-1, 2)
     return blocks.reshape(n, fmt.row_bytes(k))
@@ -63,14 +63,15 @@ def quantise_activation(x: F32, block: int) -> QuantisedActivation:
 def dot_bound(weights: F64, x: F64) -> F64:
     """The allowed error of y = weights x in f32: [n] for weights [n, k], x [k].
 
-    A sum of k terms in any order errs by at most k * 2^-24 of the sum of their magnitudes; blocked sums stay below the square root of
-    that, so this is tight enough to catch one lost value. Formats may be computed with an offset (d * unsigned q + m), whose terms
-    are as large as the largest weight of their group: hence the maximum over 32 in place of each weight.
+    A sum of k terms in any order errs by at most k * 2^-24 of the sum of their magnitudes; blocked sums stay below the square
+    root of that, so this is tight enough to catch one lost value. Formats may be computed with an offset (d * unsigned q + m),
+    whose terms are as large as the largest weight of their group: hence the maximum over 32 in place of each weight.
     """
     k = weights.shape[-1]
     group = 32 if k % 32 == 0 else k
     top = np.repeat(np.abs(weights).reshape(-1, k // group, group).max(axis=2), group, axis=1)
-    return 4 * 2.0**-24 * (4 + np.sqrt(k)) * (top @ np.abs(x)) + 1e-30
+    bound: F64 = 4 * 2.0**-24 * (4 + np.sqrt(k)) * (top @ np.abs(x)) + 1e-30
+    return bound
 
 
 def aligned(n_bytes: int, *, offset: int = 0) -> U8:

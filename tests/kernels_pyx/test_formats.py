@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from engine.quants.formats import BY_NAME, FORMATS
+from engine.quants.formats import BY_NAME, FORMATS, QuantFormat
 from kernels_pyx import probe
 from kernels_pyx.cpu_features import available_isas
 from tests.helpers.numerics import F32, U8, aligned, random_weights
@@ -30,7 +30,7 @@ def test_names_and_ids_are_unique() -> None:
 
 @pytest.mark.parametrize("fmt", [fmt for fmt in FORMATS if fmt.name != "F32"], ids=lambda fmt: fmt.name)
 @pytest.mark.parametrize("isa", available_isas())
-def test_to_f32_gives_the_recorded_bits(isa: str, fmt) -> None:  # type: ignore[no-untyped-def]
+def test_to_f32_gives_the_recorded_bits(isa: str, fmt: QuantFormat) -> None:
     raw, want = golden(fmt.name)
     for offset in (0, 2):
         w = aligned(raw.size, offset=offset)

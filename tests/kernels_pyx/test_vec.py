@@ -100,8 +100,14 @@ def test_every_half_converts_to_f32_and_back(isa: str) -> None:
 def test_f32_to_f16_rounds_as_scalar_does_bit_for_bit(isa: str) -> None:
     rng = np.random.default_rng(5)
     x = rng.integers(0, 2**32, 100_000, dtype=np.uint32).view(np.float32)
-    near = (rng.integers(0, 65536, 100_000, dtype=np.uint16).view(np.float16).astype(np.float32).view(np.uint32)
-            + rng.integers(-2, 3, 100_000).astype(np.int64) * 0x800).astype(np.uint32).view(np.float32)
+    near = (
+        (
+            rng.integers(0, 65536, 100_000, dtype=np.uint16).view(np.float16).astype(np.float32).view(np.uint32)
+            + rng.integers(-2, 3, 100_000).astype(np.int64) * 0x800
+        )
+        .astype(np.uint32)
+        .view(np.float32)
+    )
     for source in (x, near):
         got, want = np.empty(len(source), np.uint16), np.empty(len(source), np.uint16)
         probe.f32_to_f16(isa, source, got)

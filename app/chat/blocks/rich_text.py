@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 from mdit_py_plugins.dollarmath import dollarmath_plugin
-from PySide6.QtGui import QFont, QTextBlockFormat, QTextCharFormat, QTextCursor, QTextDocument, QTextListFormat
+from PySide6.QtGui import QFont, QTextBlockFormat, QTextCharFormat, QTextCursor, QTextDocument
 
 from app import theme
 from app.chat.inline_rules import bracket_math, emphasis
@@ -17,9 +17,11 @@ from app.chat.plain import clean, isolate_bidi, mark_bidi
 
 LINE_HEIGHT = 155
 _HEADING_PX = {1: 20, 2: 18, 3: 16, 4: 14, 5: 14, 6: 13}
-_BULLETS = (QTextListFormat.Style.ListDisc, QTextListFormat.Style.ListCircle, QTextListFormat.Style.ListSquare)
+_BULLETS = ("•", "◦", "▪")
 MATH_PROPERTY = 0x100001
 """Character format property that holds the TeX source of an inline formula."""
+MARKER_PROPERTY = 0x100002
+"""Block format property that holds the marker of a list item; the view paints it left of the text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +79,7 @@ class _Writer:
         self.first = True
         self.depth = 0
         self.quotes = 0
-        self.lists: list[tuple[bool, QTextListFormat]] = []
+        self.lists: list[int | None] = []
         self.at_item = False
         self.base = QTextCharFormat()
         self.base.setFont(theme.font(style.px, style.weight))
@@ -94,25 +96,22 @@ class _Writer:
     def start_block(self, fmt: QTextBlockFormat) -> None:
         """Open a paragraph; the first one is the block that an empty document has."""
         fmt.setLeftMargin(16.0 * max(0, self.quotes - 1))
-        if self.lists and not self.at_item:
-            fmt.setIndent(len(self.lists))
+        fmt.setIndent(len(self.lists))
+        if self.at_item and self.lists:
+            fmt.setProperty(MARKER_PROPERTY, self._marker())
+            self.at_item = False
         if self.first:
             self.cursor.setBlockFormat(fmt)
             self.first = False
         else:
             self.cursor.insertBlock(fmt, self.base)
-        if self.at_item and self.lists:
-            self.cursor.setBlockCharFormat(self.base)
-            self._join_list()
-            self.at_item = False
 
-    def _join_list(self) -> None:
-        ordered, fmt = self.lists[-1]
-        made = self.cursor.createList(fmt)
-        if ordered:
-            following = QTextListFormat(made.format())
-            following.setStart(fmt.start() + 1)
-            self.lists[-1] = (True, following)
+    def _marker(self) -> str:
+        number = self.lists[-1]
+        if number is None:
+            return _BULLETS[min(2, len(self.lists) - 1)]
+        self.lists[-1] = number + 1
+        return f"{number}."
 
     def write(self, tokens: list[Token]) -> None:
         for token in tokens:
@@ -167,16 +166,14 @@ class _Writer:
         self.base.setFont(theme.font(self.style.px, self.style.weight))
 
     def _open_list(self, token: Token) -> None:
-        fmt = QTextListFormat()
-        fmt.setIndent(len(self.lists) + 1)
-        ordered = token.type == "ordered_list_open"
-        if ordered:
-            fmt.setStyle(QTextListFormat.Style.ListDecimal)
-            start = int(token.attrGet("start") or 1)
-            fmt.setStart(self.style.ordinal if self.style.ordinal is not None and not self.lists else start)
-        else:
-            fmt.setStyle(_BULLETS[min(2, len(self.lists))])
-        self.lists.append((ordered, fmt))
+        """Push the number of the next item, None for bullets."""
+        if token.type == "bullet_list_open":
+            self.lists.append(None)
+            return
+        start = token.attrGet("start")
+        self.lists.append(
+            self.style.ordinal if self.style.ordinal is not None and not self.lists else int(1 if start is None else start)
+        )
 
     def _code(self, content: str) -> None:
         fmt = self.base_code()

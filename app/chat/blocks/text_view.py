@@ -5,7 +5,9 @@ A QTextBrowser would do all this with a scroll area, two scroll bars and its own
 
 from __future__ import annotations
 
-from PySide6.QtCore import QEvent, QPointF, QRectF, Qt, Signal
+from typing import Protocol, runtime_checkable
+
+from PySide6.QtCore import QEvent, QPoint, QPointF, QRectF, Qt, Signal
 from PySide6.QtGui import (
     QAbstractTextDocumentLayout,
     QContextMenuEvent,
@@ -23,17 +25,25 @@ from PySide6.QtGui import (
 from PySide6.QtWidgets import QMenu, QWidget
 
 from app import theme
+from app.chat.blocks.rich_text import MARKER_PROPERTY
 from app.chat.blocks.safe_document import SafeDocument
 from app.widgets import paint
 
 _PROPORTIONAL = QTextBlockFormat.LineHeightTypes.ProportionalHeight.value
 
 
+@runtime_checkable
+class Selectable(Protocol):
+    """An ancestor that knows the order of all texts on screen."""
+
+    def selectable_views(self) -> list[TextView]:
+        """From top to bottom."""
+
+
 class TextView(QWidget):
     """Give it text through `document`, a width through layout_width(); it says its height."""
 
     link_clicked = Signal(str)
-    selection_started = Signal()
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -113,8 +123,21 @@ class TextView(QWidget):
             selections.append(self._selection(self._cursor, "accent", 0.38))
         context.selections = selections
         self.document.documentLayout().draw(painter, context)
+        self._paint_markers(painter)
         if self.caret_shown:
             self._paint_caret(painter)
+
+    def _paint_markers(self, painter: QPainter) -> None:
+        """Numbers and bullets of list items, right-aligned before the text of their line."""
+        block = self.document.begin()
+        while block.isValid():
+            marker = block.blockFormat().property(MARKER_PROPERTY)
+            if marker and block.layout().lineCount():
+                line = block.layout().lineAt(0)
+                corner = self.document.documentLayout().blockBoundingRect(block).topLeft()
+                x = corner.x() + line.x() - 9
+                paint.text(painter, x, corner.y() + line.y() + line.ascent(), str(marker), 14, 400, "text2", "right")
+            block = block.next()
 
     @staticmethod
     def _selection(cursor: QTextCursor, token: str, alpha: float) -> QAbstractTextDocumentLayout.Selection:
@@ -140,6 +163,51 @@ class TextView(QWidget):
     def _link_at(self, point: QPointF) -> str:
         return self.document.documentLayout().anchorAt(point - self.offset)
 
+    def _peers(self) -> list[TextView]:
+        """All texts a selection may reach over, this one among them."""
+        ancestor = self.parentWidget()
+        while ancestor is not None:
+            if isinstance(ancestor, Selectable):
+                return ancestor.selectable_views()
+            ancestor = ancestor.parentWidget()
+        return [self]
+
+    def _selected_everywhere(self) -> str:
+        return "\n\n".join(text for text in (peer.selected_text() for peer in self._peers()) if text)
+
+    def _select_to(self, point: QPoint) -> None:
+        """Extend the selection to a point of the screen, over the texts in between."""
+        if self._cursor is None:
+            return
+        peers = self._peers()
+        start = peers.index(self) if self in peers else 0
+        tops = [peer.mapToGlobal(QPoint(0, 0)).y() for peer in peers]
+        target = max((i for i, top in enumerate(tops) if top <= point.y()), default=0)
+        for i, peer in enumerate(peers):
+            if i == start:
+                inside = QPointF(self.mapFromGlobal(point))
+                position = (
+                    self._position_at(inside)
+                    if target == start
+                    else (self.document.characterCount() - 1 if target > start else 0)
+                )
+                self._cursor.setPosition(position, QTextCursor.MoveMode.KeepAnchor)
+                self.update()
+            elif min(start, target) <= i <= max(start, target):
+                peer.select_span(point if i == target else None, from_start=i > start)
+            else:
+                peer.clear_selection()
+
+    def select_span(self, point: QPoint | None, from_start: bool) -> None:
+        """Select from the start (or end) to a point of the screen, or everything without a point."""
+        last = self.document.characterCount() - 1
+        self._cursor = QTextCursor(self.document)
+        self._cursor.setPosition(0 if from_start else last)
+        far = last if from_start else 0
+        position = far if point is None else self._position_at(QPointF(self.mapFromGlobal(point)))
+        self._cursor.setPosition(position, QTextCursor.MoveMode.KeepAnchor)
+        self.update()
+
     def mousePressEvent(self, event: QMouseEvent) -> None:
         if event.button() != Qt.MouseButton.LeftButton:
             return
@@ -149,13 +217,14 @@ class TextView(QWidget):
         else:
             self._cursor = QTextCursor(self.document)
             self._cursor.setPosition(position)
-        self.selection_started.emit()
+        for peer in self._peers():
+            if peer is not self:
+                peer.clear_selection()
         self.update()
 
     def mouseMoveEvent(self, event: QMouseEvent) -> None:
         if event.buttons() & Qt.MouseButton.LeftButton and self._cursor is not None:
-            self._cursor.setPosition(self._position_at(event.position()), QTextCursor.MoveMode.KeepAnchor)
-            self.update()
+            self._select_to(event.globalPosition().toPoint())
             return
         link = self._link_at(event.position())
         self.setCursor(Qt.CursorShape.PointingHandCursor if link else Qt.CursorShape.IBeamCursor)
@@ -171,12 +240,11 @@ class TextView(QWidget):
             self.update()
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
-        if event.matches(QKeySequence.StandardKey.Copy) and self.selected_text():
-            QGuiApplication.clipboard().setText(self.selected_text())
+        if event.matches(QKeySequence.StandardKey.Copy) and self._selected_everywhere():
+            QGuiApplication.clipboard().setText(self._selected_everywhere())
         elif event.matches(QKeySequence.StandardKey.SelectAll):
             self._cursor = QTextCursor(self.document)
             self._cursor.select(QTextCursor.SelectionType.Document)
-            self.selection_started.emit()
             self.update()
         else:
             event.ignore()
@@ -184,7 +252,7 @@ class TextView(QWidget):
     def contextMenuEvent(self, event: QContextMenuEvent) -> None:
         menu = QMenu(self)
         menu.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-        selected = self.selected_text()
+        selected = self._selected_everywhere()
         copy = menu.addAction(self.tr("Copy"), lambda: QGuiApplication.clipboard().setText(selected or self.text()))
         copy.setEnabled(bool(self.text()))
         link = self._link_at(QPointF(event.pos()))
@@ -194,7 +262,8 @@ class TextView(QWidget):
 
     def focusOutEvent(self, event: QFocusEvent) -> None:
         if event.reason() not in (Qt.FocusReason.PopupFocusReason, Qt.FocusReason.ActiveWindowFocusReason):
-            self.clear_selection()
+            for peer in self._peers():
+                peer.clear_selection()
         super().focusOutEvent(event)
 
     def changeEvent(self, event: QEvent) -> None:

@@ -8,6 +8,7 @@
 
 #define LD_NAME(name) name##_avx2
 #define LD_INT8_BIAS 0
+#define LD_MAX_SUMS 4
 
 LD_INLINE __m256i ld_dot_nibbles_avx2(__m256i lo, __m256i x_lo, __m256i hi, __m256i x_hi) {
     const __m256i pairs = _mm256_add_epi16(_mm256_maddubs_epi16(lo, x_lo), _mm256_maddubs_epi16(hi, x_hi));
@@ -42,5 +43,6 @@ LD_INLINE __m256i ld_dot_scaled_halves_avx2(__m256i acc, __m256i q0, __m256i x0,
 #include "ymm/kquant.h"
 #undef LD_NAME
 #undef LD_INT8_BIAS
+#undef LD_MAX_SUMS
 
 #pragma GCC pop_options

@@ -53,9 +53,19 @@ static room rooms(const ld_node *node, const ld_ctx *ctx) {
     return r;
 }
 
-static const uint8_t *block_at(uint64_t cache, int64_t block, const ld_op *op, int64_t kv_head, int64_t dim, int type) {
-    int64_t size = type == LD_KV_F16 ? 2 : 4;
-    return (const uint8_t *)(uintptr_t)cache + (block * op->n_kv_heads + kv_head) * dim * LD_BLOCK * size;
+static int64_t block_bytes(int64_t dim, int type) { return dim * LD_BLOCK * (type == LD_KV_F16 ? 2 : 4); }
+
+static const uint8_t *keys_at(const ld_op *op, int64_t block, int64_t kv_head) {
+    return (const uint8_t *)(uintptr_t)op->k_cache + (block * op->n_kv_heads + kv_head) * block_bytes(op->head_dim, op->k_type);
+}
+
+static const uint8_t *values_at(const ld_op *op, int64_t block, int64_t kv_head) {
+    return (const uint8_t *)(uintptr_t)op->v_cache + (block * op->n_kv_heads + kv_head) * block_bytes(ld_v_pad(op->v_dim), op->v_type);
+}
+
+// A block is a page or two and the next one lies elsewhere: hardware prefetchers lose the thread at its end.
+static void fetch(const uint8_t *block, int64_t bytes) {
+    for (int64_t at = 0; at < bytes; at += 64) __builtin_prefetch(block + at, 0, 2);
 }
 
 // Softmax weights of n scores of query i, against the running maximum; factor[i] brings earlier sums to the new maximum.
@@ -78,18 +88,23 @@ static void attend(const ld_node *node, const ld_ctx *ctx, room *r, const int32_
                    int64_t to) {
     const ld_op *op = &node->op;
     int64_t v_pad = ld_v_pad(op->v_dim);
+    int64_t key_bytes = block_bytes(op->head_dim, op->k_type), value_bytes = block_bytes(v_pad, op->v_type);
     ld_attn_tile by_keys = ctx->attn->tile[op->k_type], by_values = ctx->attn->tile[op->v_type];
     memset(r->sums, 0, m * v_pad * sizeof *r->sums);
     for (int64_t i = 0; i < m; i++) r->max[i] = -INFINITY, r->total[i] = 0.0f, r->ones[i] = 1.0f;
     for (int64_t start = from; start < to; start += KEYS) {
         int64_t n = ld_min(KEYS, to - start);
-        for (int64_t b = 0; b < n; b += LD_BLOCK)
-            by_keys(r->q, padded_head(op), block_at(op->k_cache, blocks[(start + b) / LD_BLOCK], op, kv_head, op->head_dim, op->k_type),
-                    LD_BLOCK, r->scores + b, KEYS, NULL, m, op->head_dim, LD_BLOCK);
+        for (int64_t b = 0; b < n; b += LD_BLOCK) {
+            int64_t at = (start + b) / LD_BLOCK;
+            if (start + b + LD_BLOCK < to) fetch(keys_at(op, blocks[at + 1], kv_head), key_bytes);
+            fetch(values_at(op, blocks[at], kv_head), value_bytes);
+            by_keys(r->q, padded_head(op), keys_at(op, blocks[at], kv_head), LD_BLOCK, r->scores + b, KEYS, NULL, m, op->head_dim,
+                    LD_BLOCK);
+        }
         for (int64_t i = 0; i < m; i++) weigh(ctx, r, i, n, ld_min(n, r->limit[i] - start));
         for (int64_t b = 0; b < n; b += LD_BLOCK)
-            by_values(r->scores + b, KEYS, block_at(op->v_cache, blocks[(start + b) / LD_BLOCK], op, kv_head, v_pad, op->v_type), v_pad,
-                      r->sums, v_pad, b ? r->ones : r->factor, m, ld_min(LD_BLOCK, n - b), v_pad);
+            by_values(r->scores + b, KEYS, values_at(op, blocks[(start + b) / LD_BLOCK], kv_head), v_pad, r->sums, v_pad,
+                      b ? r->ones : r->factor, m, ld_min(LD_BLOCK, n - b), v_pad);
     }
 }
 

@@ -6,6 +6,7 @@
 #define FEW_BYTES_MAX (64 << 10) // weights per task: small enough that a lost core holds up little
 #define FEW_BYTES_MIN (8 << 10)
 #define FEW_ROWS_MAX 256
+#define AHEAD 8        // output rows prefetched before the epilogue reaches them
 #define MANY_ROWS LD_PANEL_ROWS // weight rows per task when there are many activations
 
 static int64_t act_stride(int act, int64_t width) { return ld_round(ld_act_row_bytes(act, width), 64); }
@@ -140,6 +141,8 @@ void ld_linear_task(const ld_node *node, ld_ctx *ctx, int64_t task) {
     if (op->flags & LD_F_GATED) multiply(node, ctx, 1, first, n, n_rows, second, chunk);
     for (int64_t r = 0; r < n_rows; r++) {
         float *y = ld_row(ctx, op->y_offset[i], op->y_stride[i], r) + first;
+        if (r + AHEAD < n_rows) // rows are far apart: no hardware prefetcher follows
+            for (int64_t j = 0; j < n; j += 16) __builtin_prefetch(y + AHEAD * op->y_stride[i] + j, 1);
         if (op->flags & LD_F_ADD)
             ctx->table->vec.add(y, temp + r * chunk, n);
         else

@@ -18,28 +18,40 @@ LD_INLINE void ld_add_to_rows(float *y, __m256 v, int64_t n, int is_first) {
 #define LD_INT8_BIAS 0
 #define LD_UNPACK_Q8_0 ld_unpack_q8_0_signed
 
+// Assembly keeps these chains in one register each: gcc 12 reorders the sums of intrinsics into trees, whose leaves it spills.
+LD_INLINE __m256i ld_add_pairs(__m256i sum, __m256i w, __m256i x) {
+    __m256i product;
+    __asm__("vpmaddubsw %3, %2, %1\n\tvpaddw %1, %0, %0" : "+x"(sum), "=&x"(product) : "x"(w), "x"(x));
+    return sum;
+}
+
+LD_INLINE __m256i ld_add_fours(__m256i sum, __m256i pairs, __m256i ones) {
+    __m256i fours;
+    __asm__("vpmaddwd %3, %2, %1\n\tvpaddd %1, %0, %0" : "+x"(sum), "=&x"(fours) : "x"(pairs), "x"(ones));
+    return sum;
+}
+
 LD_INLINE void ld_group_sums_avx2(const uint8_t *q, const uint8_t *x, size_t act_stride, const int n_act, const int n_steps, const int kind,
                                   __m256i sum[4][2]) {
     const __m256i ones = _mm256_set1_epi16(1);
     const int run = kind == LD_NIBBLES ? n_steps : kind == LD_SIX_BITS ? 2 : 1; // steps that fit a 16-bit sum
-    for (int first = 0; first < n_steps; first += run) {
+    LD_UNROLL for (int a = 0; a < n_act; a++) sum[a][0] = sum[a][1] = _mm256_setzero_si256();
+    LD_UNROLL for (int first = 0; first < n_steps; first += run) {
         __m256i pairs[4][2];
-        for (int step = first; step < first + run; step++) {
+        LD_UNROLL for (int a = 0; a < n_act; a++) pairs[a][0] = pairs[a][1] = _mm256_setzero_si256();
+        LD_UNROLL for (int step = first; step < first + run; step++) {
             const __m256i w[2] = {*(const __m256i *)(q + 128 * step), *(const __m256i *)(q + 128 * step + 32)};
-            for (int a = 0; a < n_act; a++) {
+            LD_UNROLL for (int a = 0; a < n_act; a++) {
                 const __m256i four = _mm256_set1_epi32(*(const int32_t *)(x + a * act_stride + 4 * step));
-                for (int h = 0; h < 2; h++) {
-                    const __m256i product = kind == LD_INT8 ? _mm256_maddubs_epi16(_mm256_abs_epi8(w[h]), _mm256_sign_epi8(four, w[h]))
-                                                            : _mm256_maddubs_epi16(w[h], four);
-                    pairs[a][h] = step == first ? product : _mm256_add_epi16(pairs[a][h], product);
+                LD_UNROLL for (int h = 0; h < 2; h++) {
+                    if (kind != LD_INT8) pairs[a][h] = ld_add_pairs(pairs[a][h], w[h], four);
+                    else pairs[a][h] = _mm256_maddubs_epi16(_mm256_abs_epi8(w[h]), _mm256_sign_epi8(four, w[h]));
                 }
             }
         }
-        for (int a = 0; a < n_act; a++)
-            for (int h = 0; h < 2; h++) {
-                const __m256i fours = _mm256_madd_epi16(pairs[a][h], ones);
-                sum[a][h] = first == 0 ? fours : _mm256_add_epi32(sum[a][h], fours);
-            }
+        LD_UNROLL for (int a = 0; a < n_act; a++)
+            LD_UNROLL for (int h = 0; h < 2; h++)
+                sum[a][h] = n_steps == run ? _mm256_madd_epi16(pairs[a][h], ones) : ld_add_fours(sum[a][h], pairs[a][h], ones);
     }
 }
 
@@ -52,12 +64,12 @@ LD_INLINE void ld_f32_tile_avx2(const float *panel, const uint8_t *act, size_t a
                                 int64_t n_rows, int64_t start, int64_t depth) {
     for (int64_t first = 0; first < n_rows; first += 16) {
         __m256 acc[6][2];
-        for (int a = 0; a < n_act; a++) acc[a][0] = acc[a][1] = _mm256_setzero_ps();
+        LD_UNROLL for (int a = 0; a < n_act; a++) acc[a][0] = acc[a][1] = _mm256_setzero_ps();
         const uint8_t *x = act + 4 * start;
         const float *w = panel + first;
         for (int64_t i = 0; i < depth; i++) {
             const __m256 w0 = _mm256_load_ps(w), w1 = _mm256_load_ps(w + 8);
-            for (int a = 0; a < n_act; a++) {
+            LD_UNROLL for (int a = 0; a < n_act; a++) {
                 const __m256 value = _mm256_set1_ps(*(const float *)(x + a * act_stride));
                 acc[a][0] = _mm256_fmadd_ps(w0, value, acc[a][0]);
                 acc[a][1] = _mm256_fmadd_ps(w1, value, acc[a][1]);
@@ -65,8 +77,8 @@ LD_INLINE void ld_f32_tile_avx2(const float *panel, const uint8_t *act, size_t a
             w += LD_PANEL_ROWS;
             x += 4;
         }
-        for (int a = 0; a < n_act; a++)
-            for (int h = 0; h < 2; h++) ld_add_to_rows(y + a * y_stride + first + 8 * h, acc[a][h], n_rows - first - 8 * h, start == 0);
+        LD_UNROLL for (int a = 0; a < n_act; a++)
+            LD_UNROLL for (int h = 0; h < 2; h++) ld_add_to_rows(y + a * y_stride + first + 8 * h, acc[a][h], n_rows - first - 8 * h, start == 0);
     }
 }
 

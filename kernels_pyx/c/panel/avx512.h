@@ -8,13 +8,13 @@ LD_INLINE void ld_f32_tile_avx512(const float *panel, const uint8_t *act, size_t
     const __mmask16 masks[2] = {(__mmask16)(n_rows >= 16 ? 0xffff : (1 << n_rows) - 1),
                                 (__mmask16)(n_rows >= 32 ? 0xffff : n_rows <= 16 ? 0 : (1 << (n_rows - 16)) - 1)};
     __m512 acc[6][2];
-    for (int a = 0; a < n_act; a++)
-        for (int h = 0; h < 2; h++)
+    LD_UNROLL for (int a = 0; a < n_act; a++)
+        LD_UNROLL for (int h = 0; h < 2; h++)
             acc[a][h] = start ? _mm512_maskz_loadu_ps(masks[h], y + a * y_stride + 16 * h) : _mm512_setzero_ps();
     const uint8_t *x = act + 4 * start;
     for (int64_t i = 0; i < depth; i++) {
         const __m512 w0 = _mm512_load_ps(panel), w1 = _mm512_load_ps(panel + 16);
-        for (int a = 0; a < n_act; a++) {
+        LD_UNROLL for (int a = 0; a < n_act; a++) {
             const __m512 value = _mm512_set1_ps(*(const float *)(x + a * act_stride));
             acc[a][0] = _mm512_fmadd_ps(w0, value, acc[a][0]);
             acc[a][1] = _mm512_fmadd_ps(w1, value, acc[a][1]);
@@ -22,8 +22,8 @@ LD_INLINE void ld_f32_tile_avx512(const float *panel, const uint8_t *act, size_t
         panel += LD_PANEL_ROWS;
         x += 4;
     }
-    for (int a = 0; a < n_act; a++)
-        for (int h = 0; h < 2; h++) _mm512_mask_storeu_ps(y + a * y_stride + 16 * h, masks[h], acc[a][h]);
+    LD_UNROLL for (int a = 0; a < n_act; a++)
+        LD_UNROLL for (int h = 0; h < 2; h++) _mm512_mask_storeu_ps(y + a * y_stride + 16 * h, masks[h], acc[a][h]);
 }
 
 static void ld_tile_f32_avx512(const float *panel, const uint8_t *act, size_t act_stride, int64_t n_act, float *y, size_t y_stride,

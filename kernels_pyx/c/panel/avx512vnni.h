@@ -12,29 +12,29 @@ LD_INLINE void ld_int_tile_avx512vnni(const uint8_t *scratch, const uint8_t *act
                                       ld_slice_scales_fn slice_scales, const int n_scales) {
     const ld_int_panel panel = ld_int_panel_in((uint8_t *)scratch);
     float dx[6][2 * LD_PANEL_GROUPS], sx[6][2 * LD_PANEL_GROUPS];
-    for (int a = 0; a < n_act; a++) slice_scales(act + a * act_stride, k, g, n_groups, dx[a], sx[a]);
+    LD_UNROLL for (int a = 0; a < n_act; a++) slice_scales(act + a * act_stride, k, g, n_groups, dx[a], sx[a]);
     const __mmask16 masks[2] = {(__mmask16)(n_rows >= 16 ? 0xffff : (1 << n_rows) - 1),
                                 (__mmask16)(n_rows >= 32 ? 0xffff : n_rows <= 16 ? 0 : (1 << (n_rows - 16)) - 1)};
     __m512 acc[6][2];
-    for (int a = 0; a < n_act; a++)
-        for (int h = 0; h < 2; h++)
+    LD_UNROLL for (int a = 0; a < n_act; a++)
+        LD_UNROLL for (int h = 0; h < 2; h++)
             acc[a][h] = g ? _mm512_maskz_loadu_ps(masks[h], y + a * y_stride + 16 * h) : _mm512_setzero_ps();
     const uint8_t *q = panel.q, *x = act + 32 * g;
     const float *d = panel.d, *m = panel.m;
     for (int64_t j = 0; j < n_groups * n_scales; j++) {
         __m512i sum[6][2];
-        for (int a = 0; a < n_act; a++)
-            for (int h = 0; h < 2; h++) sum[a][h] = _mm512_setzero_si512();
-        for (int step = 0; step < 8 / n_scales; step++) {
+        LD_UNROLL for (int a = 0; a < n_act; a++)
+            LD_UNROLL for (int h = 0; h < 2; h++) sum[a][h] = _mm512_setzero_si512();
+        LD_UNROLL for (int step = 0; step < 8 / n_scales; step++) {
             const __m512i w0 = _mm512_load_si512(q + 128 * step), w1 = _mm512_load_si512(q + 128 * step + 64);
-            for (int a = 0; a < n_act; a++) {
+            LD_UNROLL for (int a = 0; a < n_act; a++) {
                 const __m512i four = _mm512_set1_epi32(*(const int32_t *)(x + a * act_stride + 4 * step));
                 LD_DPBUSD_ZMM(sum[a][0], w0, four);
                 LD_DPBUSD_ZMM(sum[a][1], w1, four);
             }
         }
         const __m512 d0 = _mm512_load_ps(d), d1 = _mm512_load_ps(d + 16), m0 = _mm512_load_ps(m), m1 = _mm512_load_ps(m + 16);
-        for (int a = 0; a < n_act; a++) {
+        LD_UNROLL for (int a = 0; a < n_act; a++) {
             const __m512 da = _mm512_set1_ps(dx[a][j]), sa = _mm512_set1_ps(sx[a][j]);
             acc[a][0] = _mm512_fmadd_ps(m0, sa, _mm512_fmadd_ps(_mm512_mul_ps(d0, da), _mm512_cvtepi32_ps(sum[a][0]), acc[a][0]));
             acc[a][1] = _mm512_fmadd_ps(m1, sa, _mm512_fmadd_ps(_mm512_mul_ps(d1, da), _mm512_cvtepi32_ps(sum[a][1]), acc[a][1]));
@@ -44,8 +44,8 @@ LD_INLINE void ld_int_tile_avx512vnni(const uint8_t *scratch, const uint8_t *act
         d += LD_PANEL_ROWS;
         m += LD_PANEL_ROWS;
     }
-    for (int a = 0; a < n_act; a++)
-        for (int h = 0; h < 2; h++) _mm512_mask_storeu_ps(y + a * y_stride + 16 * h, masks[h], acc[a][h]);
+    LD_UNROLL for (int a = 0; a < n_act; a++)
+        LD_UNROLL for (int h = 0; h < 2; h++) _mm512_mask_storeu_ps(y + a * y_stride + 16 * h, masks[h], acc[a][h]);
 }
 
 // The tile with a constant number of activations, so that its sums are registers.

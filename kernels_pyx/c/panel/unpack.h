@@ -6,17 +6,17 @@
 // Word j of in[i] becomes word i of out[j].
 LD_INLINE void ld_transpose8(const __m256i in[8], __m256i out[8]) {
     __m256i pairs[8], quads[8];
-    for (int i = 0; i < 8; i += 2) {
+    LD_UNROLL for (int i = 0; i < 8; i += 2) {
         pairs[i] = _mm256_unpacklo_epi32(in[i], in[i + 1]);
         pairs[i + 1] = _mm256_unpackhi_epi32(in[i], in[i + 1]);
     }
-    for (int i = 0; i < 8; i += 4) {
+    LD_UNROLL for (int i = 0; i < 8; i += 4) {
         quads[i] = _mm256_unpacklo_epi64(pairs[i], pairs[i + 2]);
         quads[i + 1] = _mm256_unpackhi_epi64(pairs[i], pairs[i + 2]);
         quads[i + 2] = _mm256_unpacklo_epi64(pairs[i + 1], pairs[i + 3]);
         quads[i + 3] = _mm256_unpackhi_epi64(pairs[i + 1], pairs[i + 3]);
     }
-    for (int i = 0; i < 4; i++) {
+    LD_UNROLL for (int i = 0; i < 4; i++) {
         out[i] = _mm256_permute2x128_si256(quads[i], quads[i + 4], 0x20);
         out[i + 4] = _mm256_permute2x128_si256(quads[i], quads[i + 4], 0x31);
     }
@@ -34,16 +34,16 @@ LD_INLINE void ld_unpack_int_panel(const uint8_t *w, size_t w_stride, int64_t n_
     const ld_int_panel panel = ld_int_panel_in(scratch);
     for (int64_t first = 0; first < LD_PANEL_ROWS; first += 8) {
         const uint8_t *rows[8];
-        for (int i = 0; i < 8; i++) rows[i] = w + (size_t)(first + i < n_rows ? first + i : n_rows - 1) * w_stride;
+        LD_UNROLL for (int i = 0; i < 8; i++) rows[i] = w + (size_t)(first + i < n_rows ? first + i : n_rows - 1) * w_stride;
         for (int64_t j = 0; j < n_groups; j++) {
             __m256i in[8], out[8];
             float *d = panel.d + j * n_scales * LD_PANEL_ROWS + first, *m = panel.m + j * n_scales * LD_PANEL_ROWS + first;
-            for (int i = 0; i < 8; i++) {
+            LD_UNROLL for (int i = 0; i < 8; i++) {
                 in[i] = quants(rows[i], g + j);
                 scales(rows[i], g + j, d + i, m + i);
             }
             ld_transpose8(in, out);
-            for (int i = 0; i < 8; i++) _mm256_store_si256((__m256i *)(panel.q + j * LD_GROUP_BYTES + 128 * i + 4 * first), out[i]);
+            LD_UNROLL for (int i = 0; i < 8; i++) _mm256_store_si256((__m256i *)(panel.q + j * LD_GROUP_BYTES + 128 * i + 4 * first), out[i]);
         }
     }
 }
@@ -72,7 +72,7 @@ LD_INLINE void ld_panel_scales_q4_k(const uint8_t *row, int64_t g, float *d, flo
 
 LD_INLINE void ld_panel_scales_q6_k(const uint8_t *row, int64_t g, float *d, float *m) {
     const ld_block_q6_k *block = (const ld_block_q6_k *)row + g / 8;
-    for (int i = 0; i < 2; i++) {
+    LD_UNROLL for (int i = 0; i < 2; i++) {
         d[i * LD_PANEL_ROWS] = ld_half(block->d) * (float)block->scales[2 * (g % 8) + i];
         m[i * LD_PANEL_ROWS] = -32 * d[i * LD_PANEL_ROWS];
     }
@@ -128,16 +128,16 @@ LD_INLINE void ld_unpack_f32_panel(const uint8_t *w, size_t w_stride, int64_t n_
     for (int64_t first = 0; first < LD_PANEL_ROWS; first += 8)
         for (int64_t at = 0; at < depth; at += 32) {
             __m256 v[8][4];
-            for (int i = 0; i < 8; i++) {
+            LD_UNROLL for (int i = 0; i < 8; i++) {
                 const uint8_t *row = w + (size_t)(first + i < n_rows ? first + i : n_rows - 1) * w_stride;
                 if (at + 32 <= depth) values(row, (start + at) / 32, v[i]);
                 else tail_values(row, k, v[i]);
             }
-            for (int j = 0; j < 4; j++) {
+            LD_UNROLL for (int j = 0; j < 4; j++) {
                 __m256i in[8], out[8];
-                for (int i = 0; i < 8; i++) in[i] = _mm256_castps_si256(v[i][j]);
+                LD_UNROLL for (int i = 0; i < 8; i++) in[i] = _mm256_castps_si256(v[i][j]);
                 ld_transpose8(in, out);
-                for (int i = 0; i < 8; i++)
+                LD_UNROLL for (int i = 0; i < 8; i++)
                     _mm256_store_si256((__m256i *)(panel + (at + 8 * j + i) * LD_PANEL_ROWS + first), out[i]);
             }
         }

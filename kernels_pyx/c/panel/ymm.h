@@ -8,25 +8,25 @@ LD_INLINE void LD_NAME(ld_int_tile)(const uint8_t *scratch, const uint8_t *act, 
                                     const int n_scales, const int kind, const int has_min) {
     const ld_int_panel panel = ld_int_panel_in((uint8_t *)scratch);
     float dx[4][2 * LD_PANEL_GROUPS], sx[4][2 * LD_PANEL_GROUPS];
-    for (int a = 0; a < n_act; a++) slice_scales(act + a * act_stride, k, g, n_groups, dx[a], sx[a]);
+    LD_UNROLL for (int a = 0; a < n_act; a++) slice_scales(act + a * act_stride, k, g, n_groups, dx[a], sx[a]);
     for (int64_t first = 0; first < n_rows; first += 16) {
         __m256 acc[4][2];
-        for (int a = 0; a < n_act; a++) acc[a][0] = acc[a][1] = _mm256_setzero_ps();
+        LD_UNROLL for (int a = 0; a < n_act; a++) acc[a][0] = acc[a][1] = _mm256_setzero_ps();
         for (int64_t j = 0; j < n_groups * n_scales; j++) {
             __m256i sum[4][2];
             LD_NAME(ld_group_sums)(panel.q + j * (LD_GROUP_BYTES / n_scales) + 4 * first, act + 32 * g + j * (32 / n_scales), act_stride,
                                    n_act, 8 / n_scales, kind, sum);
-            for (int h = 0; h < 2; h++) {
+            LD_UNROLL for (int h = 0; h < 2; h++) {
                 const __m256 d = _mm256_load_ps(panel.d + j * LD_PANEL_ROWS + first + 8 * h);
-                for (int a = 0; a < n_act; a++)
+                LD_UNROLL for (int a = 0; a < n_act; a++)
                     acc[a][h] = _mm256_fmadd_ps(_mm256_mul_ps(d, _mm256_set1_ps(dx[a][j])), _mm256_cvtepi32_ps(sum[a][h]), acc[a][h]);
                 if (!has_min) continue;
                 const __m256 m = _mm256_load_ps(panel.m + j * LD_PANEL_ROWS + first + 8 * h);
-                for (int a = 0; a < n_act; a++) acc[a][h] = _mm256_fmadd_ps(m, _mm256_set1_ps(sx[a][j]), acc[a][h]);
+                LD_UNROLL for (int a = 0; a < n_act; a++) acc[a][h] = _mm256_fmadd_ps(m, _mm256_set1_ps(sx[a][j]), acc[a][h]);
             }
         }
-        for (int a = 0; a < n_act; a++)
-            for (int h = 0; h < 2; h++) ld_add_to_rows(y + a * y_stride + first + 8 * h, acc[a][h], n_rows - first - 8 * h, g == 0);
+        LD_UNROLL for (int a = 0; a < n_act; a++)
+            LD_UNROLL for (int h = 0; h < 2; h++) ld_add_to_rows(y + a * y_stride + first + 8 * h, acc[a][h], n_rows - first - 8 * h, g == 0);
     }
 }
 

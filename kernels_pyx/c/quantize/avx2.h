@@ -6,7 +6,7 @@
 LD_INLINE uint32_t ld_max_magnitude_avx2(const float *x, const int n) {
     const __m256i magnitude = _mm256_set1_epi32(0x7fffffff);
     __m256i max = _mm256_setzero_si256();
-    for (int i = 0; i < n; i += 8)
+    LD_UNROLL for (int i = 0; i < n; i += 8)
         max = _mm256_max_epi32(max, _mm256_and_si256(magnitude, ld_load256(x + i)));
     __m128i m = _mm_max_epi32(_mm256_castsi256_si128(max), _mm256_extracti128_si256(max, 1));
     m = _mm_max_epi32(m, _mm_shuffle_epi32(m, 0x4e));
@@ -18,7 +18,7 @@ LD_INLINE __m256i ld_round32_avx2(const float *x, float factor) {
     if (factor == 0) return _mm256_setzero_si256();
     const __m256 f = _mm256_set1_ps(factor);
     __m256i q[4];
-    for (int i = 0; i < 4; i++) q[i] = _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_loadu_ps(x + 8 * i), f));
+    LD_UNROLL for (int i = 0; i < 4; i++) q[i] = _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_loadu_ps(x + 8 * i), f));
     const __m256i bytes = _mm256_packs_epi16(_mm256_packs_epi32(q[0], q[1]), _mm256_packs_epi32(q[2], q[3]));
     return _mm256_permutevar8x32_epi32(bytes, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7)); // packing works by halves: back to order
 }

@@ -52,7 +52,7 @@ static float ld_sum_squares_avx2(const float *x, int64_t n) {
     __m256 sum[4] = {_mm256_setzero_ps(), _mm256_setzero_ps(), _mm256_setzero_ps(), _mm256_setzero_ps()};
     int64_t i = 0;
     for (; i + 32 <= n; i += 32)
-        for (int j = 0; j < 4; j++) {
+        LD_UNROLL for (int j = 0; j < 4; j++) {
             const __m256 v = _mm256_loadu_ps(x + i + 8 * j);
             sum[j] = _mm256_fmadd_ps(v, v, sum[j]);
         }

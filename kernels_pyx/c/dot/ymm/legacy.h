@@ -5,30 +5,31 @@
 // Four blocks are taken at a time: their scales are converted together, and a pair of blocks fills a register with its low
 // nibbles and another with its high nibbles, so that half a register belongs to one block.
 
+#ifndef LD_OWN_Q4 // an instruction set may bring its own
 LD_INLINE void LD_NAME(ld_rows_nibbles)(LD_ROWS_ARGS, const int has_min) {
     const int bytes = has_min ? 20 : 18, q_at = has_min ? 4 : 2;
     const __m256i low4 = _mm256_set1_epi8(15);
     const __m256i pair[2] = {_mm256_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1), _mm256_setr_epi32(2, 2, 2, 2, 3, 3, 3, 3)};
     const __m256i split = _mm256_setr_epi32(0, 2, 4, 6, 1, 3, 5, 7);
     const int64_t n_blocks = k / 32;
+    const uint8_t *next = ld_prefetch_from(w, w_stride, n_rows);
     const size_t d_at = ld_act_scales_at(k), s_at = ld_act_sums_at(LD_ACT_Q8_32, k);
     __m256 acc[4][4];
     __m128 acc_min[4][4];
-    for (int a = 0; a < n_act; a++)
-        for (int r = 0; r < n_rows; r++) acc[a][r] = _mm256_setzero_ps(), acc_min[a][r] = _mm_setzero_ps();
+    LD_UNROLL for (int a = 0; a < n_act; a++)
+        LD_UNROLL for (int r = 0; r < n_rows; r++) acc[a][r] = _mm256_setzero_ps(), acc_min[a][r] = _mm_setzero_ps();
     int64_t b = 0;
     for (; b + 4 <= n_blocks; b += 4) {
         __m256i x_lo[4][2], x_hi[4][2];
-        for (int a = 0; a < n_act; a++)
-            for (int p = 0; p < 2; p++) {
+        LD_UNROLL for (int a = 0; a < n_act; a++)
+            LD_UNROLL for (int p = 0; p < 2; p++) {
                 const __m256i *x = (const __m256i *)(act + a * act_stride + 32 * (b + 2 * p));
                 x_lo[a][p] = _mm256_permute2x128_si256(x[0], x[1], 0x20);
                 x_hi[a][p] = _mm256_permute2x128_si256(x[0], x[1], 0x31);
             }
-        for (int r = 0; r < n_rows; r++) {
+        LD_UNROLL for (int r = 0; r < n_rows; r++) {
             const uint8_t *block = w + r * w_stride + b * bytes;
-            ld_prefetch(block);
-            ld_prefetch(block + 40);
+            next = ld_prefetch(next, 4 * bytes);
             __m128 d, m;
             if (has_min) {
                 const __m128i halves = _mm_setr_epi32(*(const ld_packed32 *)block, *(const ld_packed32 *)(block + bytes),
@@ -39,35 +40,35 @@ LD_INLINE void LD_NAME(ld_rows_nibbles)(LD_ROWS_ARGS, const int has_min) {
             } else {
                 d = m = ld_four_halves(block, bytes);
             }
-            for (int p = 0; p < 2; p++) {
+            LD_UNROLL for (int p = 0; p < 2; p++) {
                 const uint8_t *q = block + 2 * p * bytes + q_at;
                 const __m256i packed = _mm256_inserti128_si256(_mm256_castsi128_si256(_mm_loadu_si128((const __m128i *)q)),
                                                                _mm_loadu_si128((const __m128i *)(q + bytes)), 1);
                 const __m256i lo = _mm256_and_si256(packed, low4), hi = _mm256_and_si256(_mm256_srli_epi16(packed, 4), low4);
-                for (int a = 0; a < n_act; a++) {
+                LD_UNROLL for (int a = 0; a < n_act; a++) {
                     const __m128 scale = _mm_mul_ps(d, _mm_load_ps((const float *)(act + a * act_stride + d_at) + b));
                     const __m256i dot = LD_NAME(ld_dot_nibbles)(lo, x_lo[a][p], hi, x_hi[a][p]);
                     acc[a][r] = _mm256_fmadd_ps(_mm256_permutevar8x32_ps(_mm256_castps128_ps256(scale), pair[p]), _mm256_cvtepi32_ps(dot), acc[a][r]);
                 }
             }
-            for (int a = 0; a < n_act; a++)
+            LD_UNROLL for (int a = 0; a < n_act; a++)
                 acc_min[a][r] = _mm_fmadd_ps(m, _mm_load_ps((const float *)(act + a * act_stride + s_at) + b), acc_min[a][r]);
         }
     }
     for (; b < n_blocks; b++)
-        for (int r = 0; r < n_rows; r++) {
+        LD_UNROLL for (int r = 0; r < n_rows; r++) {
             const uint8_t *block = w + r * w_stride + b * bytes;
             const __m256i q = ld_nibbles(block + q_at);
             const float d = ld_half(*(const ld_packed16 *)block), m = has_min ? ld_half(*(const ld_packed16 *)(block + 2)) : d;
-            for (int a = 0; a < n_act; a++) {
+            LD_UNROLL for (int a = 0; a < n_act; a++) {
                 const uint8_t *x = act + a * act_stride;
                 const __m256i dot = LD_NAME(ld_dot_nibbles)(q, *(const __m256i *)(x + 32 * b), _mm256_setzero_si256(), _mm256_setzero_si256());
                 acc[a][r] = _mm256_fmadd_ps(_mm256_set1_ps(d * ((const float *)(x + d_at))[b]), _mm256_cvtepi32_ps(dot), acc[a][r]);
                 acc_min[a][r] = _mm_fmadd_ps(_mm_set_ss(m), _mm_set_ss(((const float *)(x + s_at))[b]), acc_min[a][r]);
             }
         }
-    for (int a = 0; a < n_act; a++) {
-        for (int r = 0; r < n_rows; r++) {
+    LD_UNROLL for (int a = 0; a < n_act; a++) {
+        LD_UNROLL for (int r = 0; r < n_rows; r++) {
             const __m256 mins = _mm256_set_m128(_mm_setzero_ps(), acc_min[a][r]);
             acc[a][r] = has_min ? _mm256_add_ps(acc[a][r], mins) : _mm256_fmadd_ps(_mm256_set1_ps(-8), mins, acc[a][r]);
         }
@@ -78,51 +79,55 @@ LD_INLINE void LD_NAME(ld_rows_nibbles)(LD_ROWS_ARGS, const int has_min) {
 LD_INLINE void LD_NAME(ld_rows_q4_0)(LD_ROWS_ARGS) { LD_NAME(ld_rows_nibbles)(w, w_stride, act, act_stride, y, y_stride, k, n_rows, n_act, 0); }
 LD_INLINE void LD_NAME(ld_rows_q4_1)(LD_ROWS_ARGS) { LD_NAME(ld_rows_nibbles)(w, w_stride, act, act_stride, y, y_stride, k, n_rows, n_act, 1); }
 
+LD_DEFINE_FEW(LD_NAME(ld_few_q4_0), LD_NAME(ld_rows_q4_0), LD_MAX_SUMS)
+LD_DEFINE_FEW(LD_NAME(ld_few_q4_1), LD_NAME(ld_rows_q4_1), LD_MAX_SUMS)
+#endif
+
 LD_INLINE void LD_NAME(ld_rows_q8_0)(LD_ROWS_ARGS) {
     const int bytes = 34;
     const int64_t n_blocks = k / 32;
+    const uint8_t *next = ld_prefetch_from(w, w_stride, n_rows);
     const size_t d_at = ld_act_scales_at(k), s_at = ld_act_sums_at(LD_ACT_Q8_32, k);
-    __m256 acc[4][4];
+    __m256 acc[4][4], odd[4][4];
     __m128 acc_bias[4][4];
-    for (int a = 0; a < n_act; a++)
-        for (int r = 0; r < n_rows; r++) acc[a][r] = _mm256_setzero_ps(), acc_bias[a][r] = _mm_setzero_ps();
+    LD_UNROLL for (int a = 0; a < n_act; a++)
+        LD_UNROLL for (int r = 0; r < n_rows; r++) acc[a][r] = odd[a][r] = _mm256_setzero_ps(), acc_bias[a][r] = _mm_setzero_ps();
     int64_t b = 0;
     for (; b + 4 <= n_blocks; b += 4)
-        for (int r = 0; r < n_rows; r++) {
+        LD_UNROLL for (int r = 0; r < n_rows; r++) {
             const uint8_t *block = w + r * w_stride + b * bytes;
-            ld_prefetch(block);
-            ld_prefetch(block + 64);
+            next = ld_prefetch(next, 4 * bytes);
             const __m128 d = ld_four_halves(block, bytes);
-            for (int a = 0; a < n_act; a++) {
+            LD_UNROLL for (int a = 0; a < n_act; a++) {
                 const uint8_t *x = act + a * act_stride;
                 const __m128 scale = _mm_mul_ps(d, _mm_load_ps((const float *)(x + d_at) + b));
-                for (int i = 0; i < 4; i++) {
+                LD_UNROLL for (int i = 0; i < 4; i++) {
                     const __m256i dot = LD_NAME(ld_dot_int8)(ld_load256(block + i * bytes + 2), *(const __m256i *)(x + 32 * (b + i)));
                     const __m256 wide = _mm256_permutevar8x32_ps(_mm256_castps128_ps256(scale), _mm256_set1_epi32(i));
-                    acc[a][r] = _mm256_fmadd_ps(wide, _mm256_cvtepi32_ps(dot), acc[a][r]);
+                    if (i % 2 && n_rows == 1) odd[a][r] = _mm256_fmadd_ps(wide, _mm256_cvtepi32_ps(dot), odd[a][r]);
+                    else acc[a][r] = _mm256_fmadd_ps(wide, _mm256_cvtepi32_ps(dot), acc[a][r]);
                 }
                 if (LD_INT8_BIAS) acc_bias[a][r] = _mm_fmadd_ps(d, _mm_load_ps((const float *)(x + s_at) + b), acc_bias[a][r]);
             }
         }
     for (; b < n_blocks; b++)
-        for (int r = 0; r < n_rows; r++) {
+        LD_UNROLL for (int r = 0; r < n_rows; r++) {
             const uint8_t *block = w + r * w_stride + b * bytes;
             const float d = ld_half(*(const ld_packed16 *)block);
-            for (int a = 0; a < n_act; a++) {
+            LD_UNROLL for (int a = 0; a < n_act; a++) {
                 const uint8_t *x = act + a * act_stride;
                 const __m256i dot = LD_NAME(ld_dot_int8)(ld_load256(block + 2), *(const __m256i *)(x + 32 * b));
                 acc[a][r] = _mm256_fmadd_ps(_mm256_set1_ps(d * ((const float *)(x + d_at))[b]), _mm256_cvtepi32_ps(dot), acc[a][r]);
                 if (LD_INT8_BIAS) acc_bias[a][r] = _mm_fmadd_ps(_mm_set_ss(d), _mm_set_ss(((const float *)(x + s_at))[b]), acc_bias[a][r]);
             }
         }
-    for (int a = 0; a < n_act; a++) {
+    LD_UNROLL for (int a = 0; a < n_act; a++) {
+        if (n_rows == 1) acc[a][0] = _mm256_add_ps(acc[a][0], odd[a][0]);
         if (LD_INT8_BIAS)
-            for (int r = 0; r < n_rows; r++)
+            LD_UNROLL for (int r = 0; r < n_rows; r++)
                 acc[a][r] = _mm256_fmadd_ps(_mm256_set1_ps(-LD_INT8_BIAS), _mm256_set_m128(_mm_setzero_ps(), acc_bias[a][r]), acc[a][r]);
         ld_store_sums(acc[a], y + a * y_stride, n_rows);
     }
 }
 
-LD_DEFINE_FEW(LD_NAME(ld_few_q4_0), LD_NAME(ld_rows_q4_0))
-LD_DEFINE_FEW(LD_NAME(ld_few_q4_1), LD_NAME(ld_rows_q4_1))
-LD_DEFINE_FEW(LD_NAME(ld_few_q8_0), LD_NAME(ld_rows_q8_0))
+LD_DEFINE_FEW(LD_NAME(ld_few_q8_0), LD_NAME(ld_rows_q8_0), LD_MAX_SUMS)

@@ -3,6 +3,8 @@
 #pragma once
 
 #define LD_INLINE static inline __attribute__((always_inline))
+// Before each loop over registers: unrolled late, or not at all, gcc keeps the array in memory.
+#define LD_UNROLL _Pragma("GCC unroll 16")
 
 // The f16 at p and at three more places, stride bytes apart.
 LD_INLINE __m128 ld_four_halves(const uint8_t *p, const int stride) {
@@ -69,12 +71,12 @@ LD_INLINE void ld_widen_int8(__m256i q, __m256 v[4]) {
 
 LD_INLINE void ld_scale_values(__m256i q, float d, __m256 v[4]) {
     ld_widen_int8(q, v);
-    for (int i = 0; i < 4; i++) v[i] = _mm256_mul_ps(_mm256_set1_ps(d), v[i]);
+    LD_UNROLL for (int i = 0; i < 4; i++) v[i] = _mm256_mul_ps(_mm256_set1_ps(d), v[i]);
 }
 
 LD_INLINE void ld_affine_values(__m256i q, ld_scales scales, __m256 v[4]) {
     ld_scale_values(q, scales.d, v);
-    for (int i = 0; i < 4; i++) v[i] = _mm256_add_ps(v[i], _mm256_set1_ps(scales.m));
+    LD_UNROLL for (int i = 0; i < 4; i++) v[i] = _mm256_add_ps(v[i], _mm256_set1_ps(scales.m));
 }
 
 LD_INLINE void ld_values_q4_0(const uint8_t *row, int64_t g, __m256 v[4]) {
@@ -99,19 +101,19 @@ LD_INLINE void ld_values_q6_k(const uint8_t *row, int64_t g, __m256 v[4]) {
     ld_widen_int8(_mm256_sub_epi8(ld_quants_q6_k(row, g), _mm256_set1_epi8(32)), v);
     const float d = ld_half(block->d);
     const int8_t *scales = block->scales + 2 * (g % 8);
-    for (int i = 0; i < 4; i++) v[i] = _mm256_mul_ps(_mm256_set1_ps(d * (float)scales[i / 2]), v[i]);
+    LD_UNROLL for (int i = 0; i < 4; i++) v[i] = _mm256_mul_ps(_mm256_set1_ps(d * (float)scales[i / 2]), v[i]);
 }
 
 LD_INLINE void ld_values_f32(const uint8_t *row, int64_t g, __m256 v[4]) {
-    for (int i = 0; i < 4; i++) v[i] = _mm256_loadu_ps((const float *)(row + 128 * g) + 8 * i);
+    LD_UNROLL for (int i = 0; i < 4; i++) v[i] = _mm256_loadu_ps((const float *)(row + 128 * g) + 8 * i);
 }
 
 LD_INLINE void ld_values_f16(const uint8_t *row, int64_t g, __m256 v[4]) {
-    for (int i = 0; i < 4; i++) v[i] = _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(row + 64 * g) + i));
+    LD_UNROLL for (int i = 0; i < 4; i++) v[i] = _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(row + 64 * g) + i));
 }
 
 LD_INLINE void ld_values_bf16(const uint8_t *row, int64_t g, __m256 v[4]) {
-    for (int i = 0; i < 4; i++) {
+    LD_UNROLL for (int i = 0; i < 4; i++) {
         const __m256i wide = _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(row + 64 * g) + i));
         v[i] = _mm256_castsi256_ps(_mm256_slli_epi32(wide, 16));
     }
@@ -122,7 +124,7 @@ LD_INLINE void ld_values_bf16(const uint8_t *row, int64_t g, __m256 v[4]) {
     LD_INLINE void ld_tail_values_##name(const uint8_t *row, int64_t k, __m256 v[4]) { \
         float tail[32] = {0}; \
         for (int64_t i = k & ~(int64_t)31; i < k; i++) tail[i & 31] = ld_value_##name(row, i); \
-        for (int i = 0; i < 4; i++) v[i] = _mm256_loadu_ps(tail + 8 * i); \
+        LD_UNROLL for (int i = 0; i < 4; i++) v[i] = _mm256_loadu_ps(tail + 8 * i); \
     }
 LD_TAIL_VALUES(f32)
 LD_TAIL_VALUES(f16)
@@ -131,7 +133,7 @@ LD_TAIL_VALUES(bf16)
 #define LD_NO_TAIL_VALUES(name) \
     LD_INLINE void ld_tail_values_##name(const uint8_t *row, int64_t k, __m256 v[4]) { \
         (void)row, (void)k; \
-        for (int i = 0; i < 4; i++) v[i] = _mm256_setzero_ps(); \
+        LD_UNROLL for (int i = 0; i < 4; i++) v[i] = _mm256_setzero_ps(); \
     }
 LD_NO_TAIL_VALUES(q4_0)
 LD_NO_TAIL_VALUES(q4_1)
@@ -144,12 +146,12 @@ LD_NO_TAIL_VALUES(q6_k)
         __m256 v[4]; \
         for (int64_t g = 0; g < k / 32; g++) { \
             ld_values_##name(w, g, v); \
-            for (int i = 0; i < 4; i++) _mm256_storeu_ps(y + 32 * g + 8 * i, v[i]); \
+            LD_UNROLL for (int i = 0; i < 4; i++) _mm256_storeu_ps(y + 32 * g + 8 * i, v[i]); \
         } \
         if (k % 32 == 0) return; \
         float tail[32]; \
         ld_tail_values_##name(w, k, v); \
-        for (int i = 0; i < 4; i++) _mm256_storeu_ps(tail + 8 * i, v[i]); \
+        LD_UNROLL for (int i = 0; i < 4; i++) _mm256_storeu_ps(tail + 8 * i, v[i]); \
         memcpy(y + (k & ~(int64_t)31), tail, 4 * (size_t)(k % 32)); \
     }
 LD_TO_F32_YMM(f32)

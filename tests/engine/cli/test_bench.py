@@ -1,0 +1,42 @@
+"""The bench gives one row a test and depth, with figures that follow from each other."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from engine.cli import bench
+from engine.cli.main import main
+from tests.helpers.golden_models import LLAMAS, golden
+
+TINY = str(golden(LLAMAS[0]).path)
+
+
+def test_rows(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench, "READ_PROBE_BYTES", 1 << 20)
+    assert main(["bench", TINY, "-p", "16", "-n", "4", "-d", "0,40", "-t", "2", "-r", "2", "--json"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert [(row["test"], row["depth"]) for row in result["rows"]] == [("pp16", 0), ("pp16", 40), ("tg4", 0), ("tg4", 40)]
+    for row in result["rows"]:
+        assert len(row["samples_tok_s"]) == 2 and min(row["samples_tok_s"]) > 0
+        assert row["threads"] == 2 and row["read_limit_gbps"] > 0 and row["gops"] >= 0
+        assert (row["gbps"] is None) == row["test"].startswith("pp")
+    assert sum(result["ops"].values()) > 0
+    assert result["machine"]["cpu"] and result["versions"]["layerdeck"]
+
+
+def test_text_for_people(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench, "READ_PROBE_BYTES", 1 << 20)
+    assert main(["bench", TINY, "-p", "8", "-n", "0", "-r", "1"]) == 0
+    assert "pp8 at     0" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("arguments", [["-p", "x"], ["-d", "-1"]])
+def test_bad_numbers_are_a_usage_error(arguments: list[str]) -> None:
+    assert main(["bench", TINY, *arguments]) == 2
+
+
+def test_beyond_the_context(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", TINY, "-d", "9000"]) == 1
+    assert "context holds 4096" in capsys.readouterr().err

@@ -1,0 +1,43 @@
+"""The default placement and the team of workers."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from engine.arch.registry import build_spec
+from engine.arch.units import UnitId
+from engine.errors import InvalidRequest, PlacementError
+from engine.gguf.reader import read_gguf
+from engine.placement.options import LoadOptions
+from engine.placement.placement import Numa, default_placement, plan_workers, units_of
+from tests.helpers.runs import write_model
+
+
+def test_default_placement_covers_every_unit_once(tmp_path: Path) -> None:
+    spec = build_spec(read_gguf(write_model(tmp_path / "m.gguf", n_layers=3)))
+    placement = default_placement(spec, LoadOptions(n_threads=2, k_type="f32"))
+    assert len(units_of(spec)) == len(set(units_of(spec))) == 2 + 3 * 3
+    assert all(placement.device_of(unit) == Numa(0) for unit in units_of(spec))
+    assert placement.devices == (Numa(0),)
+    assert (placement.k_type, placement.v_type, placement.workers.n_workers) == ("f32", "f16", 2)
+    with pytest.raises(PlacementError, match=r"mixer\.7"):
+        placement.device_of(UnitId("mixer", 7))
+
+
+def test_workers_are_pinned_when_each_has_a_core(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {5, 2, 9})
+    assert plan_workers(0).cores == (2, 5, 9)
+    assert plan_workers(2).cores == (2, 5)
+    assert plan_workers(4).cores == (-1, -1, -1, -1)
+    monkeypatch.setenv("PYTEST_XDIST_WORKER", "gw0")
+    assert plan_workers(0).cores == (-1, -1, -1)
+
+
+@pytest.mark.parametrize("n", [-1, 257])
+def test_absurd_teams_are_refused(n: int) -> None:
+    with pytest.raises(InvalidRequest, match=str(n)):
+        plan_workers(n)

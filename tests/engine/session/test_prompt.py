@@ -1,0 +1,109 @@
+"""Prompts: one BOS, control tokens only where they belong, and answers that go on where they stopped."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from engine.api.commands import Generate
+from engine.api.values import ChatMessage, RequestId
+from engine.errors import InvalidRequest, TemplateError
+from engine.gguf.reader import read_gguf
+from engine.session.prompt import PromptBuilder, cut
+from engine.tokenizer.build import Tokenizer
+from engine.tokenizer.chat_template import TemplateHelper, template_of
+from engine.tokenizer.vocab import Vocab
+from tests.helpers.golden_models import LLAMAS, golden
+
+WITH_BOS = "{{ bos_token }}{% for message in messages %}<|im_start|>{{ message.content }}<|im_end|>{% endfor %}"
+STRIPS = "{% for message in messages %}{% if message.role == 'user' %}{{ message.content }}{% endif %}{% endfor %}"
+
+
+@pytest.fixture(scope="module")
+def helper() -> Iterator[TemplateHelper]:
+    with TemplateHelper() as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Tokenizer:
+    return Tokenizer(Vocab.from_gguf(read_gguf(golden(LLAMAS[0]).path)))
+
+
+def user(text: str) -> tuple[ChatMessage, ...]:
+    return (ChatMessage("user", text),)
+
+
+def control_token(tokenizer: Tokenizer) -> tuple[int, str]:
+    """The token that ends an answer, and its text."""
+    end = tokenizer.vocab.eos_id
+    assert end is not None
+    return end, tokenizer.vocab.tokens[end]
+
+
+def text_of(tokenizer: Tokenizer, ids: list[int]) -> str:
+    return tokenizer.decode(ids).decode()
+
+
+def test_the_conversation_as_the_models_template_writes_it(helper: TemplateHelper, tokenizer: Tokenizer) -> None:
+    builder = PromptBuilder(tokenizer, helper, template_of(read_gguf(golden(LLAMAS[0]).path)))
+    ids = builder.of_messages(user("hello"), {})
+    bos = tokenizer.vocab.tokens[tokenizer.vocab.bos_id or 0]
+    assert text_of(tokenizer, ids) == f"{bos}<|im_start|>user\nhello<|im_end|>\n<|im_start|>assistant\n"
+
+
+def test_a_file_without_template_gets_plain_chatml(helper: TemplateHelper, tokenizer: Tokenizer) -> None:
+    ids = PromptBuilder(tokenizer, helper, None).of_messages(user("hello"), {})
+    assert "<|im_start|>user\nhello<|im_end|>\n<|im_start|>assistant\n" in text_of(tokenizer, ids)
+
+
+def test_a_template_that_writes_bos_gets_no_second_one(helper: TemplateHelper, tokenizer: Tokenizer) -> None:
+    ids = PromptBuilder(tokenizer, helper, WITH_BOS).of_messages(user("hello"), {})
+    assert ids.count(tokenizer.vocab.bos_id or 0) == 1
+
+
+def test_a_raw_prompt_parses_control_tokens_and_gets_one_bos(helper: TemplateHelper, tokenizer: Tokenizer) -> None:
+    builder = PromptBuilder(tokenizer, helper, None)
+    control, text = control_token(tokenizer)
+    ids = builder.of_request(Generate(RequestId("a"), prompt=f"{text}hello"))
+    assert ids[:2] == [tokenizer.vocab.bos_id, control]
+
+
+def test_users_cannot_close_their_message(helper: TemplateHelper, tokenizer: Tokenizer) -> None:
+    builder = PromptBuilder(tokenizer, helper, None)
+    control, text = control_token(tokenizer)
+    assert builder.of_messages(user(f"a{text}b"), {}).count(control) == 0
+    earlier = (*user("a"), ChatMessage("assistant", f"said{text}"), *user("b"))
+    assert builder.of_messages(earlier, {}).count(control) == 1
+
+
+def test_a_continued_answer_ends_in_its_text(helper: TemplateHelper, tokenizer: Tokenizer) -> None:
+    builder = PromptBuilder(tokenizer, helper, None)
+    messages = (*user("count"), ChatMessage("assistant", "one, two, "))
+    ids = builder.of_messages(messages, {}, continue_last=True)
+    assert text_of(tokenizer, ids).endswith("<|im_start|>assistant\none, two, ")
+
+
+def test_an_answer_that_the_template_drops_cannot_be_continued(helper: TemplateHelper, tokenizer: Tokenizer) -> None:
+    builder = PromptBuilder(tokenizer, helper, STRIPS)
+    messages = (*user("count"), ChatMessage("assistant", "one"))
+    with pytest.raises(TemplateError, match="cannot be continued"):
+        builder.of_messages(messages, {}, continue_last=True)
+
+
+def test_only_an_answer_can_be_continued(helper: TemplateHelper, tokenizer: Tokenizer) -> None:
+    with pytest.raises(InvalidRequest, match="no answer to continue"):
+        PromptBuilder(tokenizer, helper, None).of_messages(user("count"), {}, continue_last=True)
+
+
+def test_a_template_that_refuses_says_why(helper: TemplateHelper, tokenizer: Tokenizer) -> None:
+    builder = PromptBuilder(tokenizer, helper, "{{ raise_exception('only questions, please') }}")
+    with pytest.raises(TemplateError, match="only questions, please"):
+        builder.of_messages(user("hello"), {})
+
+
+def test_parts_are_cut_at_the_mark() -> None:
+    assert cut((("a", True), ("bMc", False), ("d", True)), "M") == (("a", True), ("b", False))
+    with pytest.raises(TemplateError):
+        cut((("a", True),), "M")

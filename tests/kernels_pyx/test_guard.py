@@ -1,0 +1,73 @@
+"""Guarded mappings: a truncated file is counted; every other bus error goes where it went before."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kernels_pyx.executor import AbortFlag
+from kernels_pyx.guard import MappedFile
+
+
+def test_mapping_knows_its_file(tmp_path: Path) -> None:
+    path = tmp_path / "f"
+    path.write_bytes(bytes(range(256)) * 100)
+    mapped = MappedFile(path)
+    mapped.touch(0, mapped.nbytes, AbortFlag())
+    assert (mapped.nbytes, mapped.lost, mapped.stat().st_ino) == (25600, 0, path.stat().st_ino)
+    assert mapped.address % 4096 == 0
+    with pytest.raises(ValueError, match="beyond"):
+        mapped.touch(25600, 1, AbortFlag())
+    mapped.close()
+    mapped.close()
+    with pytest.raises(ValueError, match="beyond"):
+        mapped.touch(0, 1, AbortFlag())
+
+
+def test_lost_pages_are_counted_not_fatal(tmp_path: Path) -> None:
+    path = tmp_path / "f"
+    path.write_bytes(b"x" * (5 << 20))
+    mapped = MappedFile(path)
+    os.truncate(path, 4096)
+    mapped.touch(0, mapped.nbytes, AbortFlag())
+    assert mapped.lost >= 1
+    mapped.close()
+
+
+def test_what_cannot_be_mapped_is_an_os_error(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        MappedFile(tmp_path / "absent")
+    (tmp_path / "empty").touch()
+    with pytest.raises(OSError, match="empty"):
+        MappedFile(tmp_path / "empty")
+
+
+FOREIGN_SCRIPT = """
+import faulthandler, mmap, os, sys
+from pathlib import Path
+from kernels_pyx.guard import MappedFile
+if sys.argv[2] == "before":
+    faulthandler.enable()
+ours = MappedFile(Path(sys.argv[1]))
+if sys.argv[2] == "after":
+    faulthandler.enable()
+fd = os.open(sys.argv[1], os.O_RDWR)
+foreign = mmap.mmap(fd, 8192)
+os.truncate(fd, 0)
+foreign[5000]
+"""
+
+
+@pytest.mark.parametrize("when", ["before", "after", "never"])
+def test_bus_errors_of_others_still_end_the_process(tmp_path: Path, when: str) -> None:
+    path = tmp_path / "f"
+    path.write_bytes(b"x" * 8192)
+    done = subprocess.run(
+        [sys.executable, "-c", FOREIGN_SCRIPT, path, when], capture_output=True, text=True, timeout=30, check=False
+    )
+    assert done.returncode == -7
+    assert ("Bus error" in done.stderr) == (when != "never")
