@@ -10,6 +10,7 @@ from PySide6.QtWidgets import QWidget
 
 from app.bridge.engine_bridge import EngineBridge
 from app.bridge.engine_state import EngineState
+from app.bridge.throttle import Throttle
 from app.chat.chat_page import ChatPage
 from app.chat.sampling_panel import preset_label
 from app.i18n import tr
@@ -23,6 +24,9 @@ from app.store.rows import MessageRow
 from app.windows.chat_options import ChatOptions
 from app.windows.links import ask_and_open
 from engine.api.values import ModelInfo, SamplingParams
+
+SPEED_MS = 250
+"""The curve of the side panel takes a point this often."""
 
 
 class ChatController(QObject):
@@ -53,6 +57,8 @@ class ChatController(QObject):
         self._query = ""
         self._chat_id: int | None = None
         self._awaits_turn = False
+        self._state: EngineState | None = None
+        self._show_speed = Throttle(SPEED_MS, page.side_panel.set_decode, self)
         self._drafts: dict[int | None, str] = {}
         self.options = ChatOptions(page.composer, store, chats, settings, self)
         page.list.set_model(self._list)
@@ -323,16 +329,21 @@ class ChatController(QObject):
             self._show_context(0)
 
     def _on_state(self, state: EngineState) -> None:
-        header = self._page.header
-        header.set_engine_state(state)
-        model = state.model
+        """While an answer streams this comes thirty times a second: only the header follows each of them."""
+        before, self._state = self._state, state
+        self._page.header.set_engine_state(state)
+        self._show_speed(state.tok_s)
+        if before is None or before.model != state.model:
+            self._show_model(state.model)
+        if before is None or before.kind != state.kind:
+            self._page.side_panel.set_state(state.kind.replace("_", " "))
+            self._show_busy()
+
+    def _show_model(self, model: ModelInfo | None) -> None:
         name = "" if model is None else name_and_quant(Path(model.path).stem)[0]
         if model is None:
-            header.set_model("", "", 0)
-            header.set_context(0, 0)
+            self._page.header.set_model("", "", 0)
+            self._page.header.set_context(0, 0)
         else:
-            header.set_model(name, model.quant, model.file_bytes)
+            self._page.header.set_model(name, model.quant, model.file_bytes)
         self._page.composer.set_model_name(name)
-        self._page.side_panel.set_state(state.kind)
-        self._page.side_panel.set_decode(state.tok_s)
-        self._show_busy()

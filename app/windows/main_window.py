@@ -12,6 +12,7 @@ from PySide6.QtWidgets import QFileDialog, QHBoxLayout, QMainWindow, QStackedWid
 import engine
 from app.actions.registry import ActionRegistry, Condition
 from app.actions.tables import ACTIONS
+from app.bridge.engine_state import EngineState
 from app.chat.chat_page import ChatPage
 from app.errors import SettingsError, StoreError
 from app.i18n import tr
@@ -29,9 +30,8 @@ from app.windows.welcome_controller import WelcomeController
 
 SIZE = (1280, 800)
 MINIMUM = (760, 480)
-SENSORS_BUSY_S = 1.0
-SENSORS_IDLE_S = 3.0
-"""Readings while nothing is computed cost the idle application most of what it uses."""
+SENSORS_S = 1.0
+"""Readings this often cost an idle application half a hundredth of a core."""
 
 
 class MainWindow(QMainWindow):
@@ -42,6 +42,7 @@ class MainWindow(QMainWindow):
         self._parts = parts
         self._on_close = on_close
         self._may_close = False
+        self._engine_kind = parts.bridge.state.kind
         self._preferences: PreferencesDialog | None = None
         self._state_file = QSettings(str(parts.paths.state / "window.ini"), QSettings.Format.IniFormat)
         self.setWindowTitle("Layerdeck")
@@ -91,7 +92,7 @@ class MainWindow(QMainWindow):
         self.welcome.folder_requested.connect(self._add_model_folder)
         parts.models.failed.connect(self.show_notice)
         parts.models.notice.connect(self.show_notice)
-        parts.bridge.state_changed.connect(lambda state: self._on_engine_changed())
+        parts.bridge.state_changed.connect(self._on_engine_changed)
         parts.sensors.read.connect(page.side_panel.set_snapshot)
         parts.settings.listen(self._on_setting)
 
@@ -311,14 +312,14 @@ class MainWindow(QMainWindow):
         self._watch_sensors()
 
     def _watch_sensors(self) -> None:
-        """Readings only while somebody can see them, and seldom while nothing is computed."""
-        seen = self.isVisible() and not self.isMinimized() and (self.page.side_panel.isVisible() or self.welcome.isVisible())
-        resting = self._parts.bridge.state.kind in ("no_model", "ready", "error")
-        self._parts.sensors.watch(0.0 if not seen else SENSORS_IDLE_S if resting else SENSORS_BUSY_S)
+        """Readings only while somebody can see them."""
+        seen = self.page.side_panel.isVisible() or self.welcome.isVisible()
+        self._parts.sensors.watch(SENSORS_S if seen and not self.isMinimized() else 0.0)
 
-    def _on_engine_changed(self) -> None:
-        self._watch_sensors()
-        self._refresh_actions()
+    def _on_engine_changed(self, state: EngineState) -> None:
+        if state.kind != self._engine_kind:
+            self._engine_kind = state.kind
+            self._refresh_actions()
 
     def _refresh_actions(self) -> None:
         state = self._parts.bridge.state

@@ -181,11 +181,11 @@ def test_sensors_are_read_only_while_they_can_be_seen(stage: Stage) -> None:
     def periods() -> list[float]:
         return [command.period_s for command in stage.engine.sent(WatchSensors)]  # type: ignore[union-attr]
 
-    assert periods()[-1] == 3.0
+    assert periods()[-1] == 1.0
     stage.parts.settings.set("chat.side_panel", False)
     assert periods()[-1] == 0.0
     stage.parts.settings.set("chat.side_panel", True)
-    assert periods()[-1] == 3.0
+    assert periods()[-1] == 1.0
     stage.window.hide()
     assert periods()[-1] == 0.0
 
