@@ -313,7 +313,7 @@ class MainWindow(QMainWindow):
 
     def _watch_sensors(self) -> None:
         """Readings only while somebody can see them."""
-        seen = self.page.side_panel.isVisible() or self.welcome.isVisible()
+        seen = self.isVisible() and (self.page.side_panel.isVisible() or self.welcome.isVisible())
         self._parts.sensors.watch(SENSORS_S if seen and not self.isMinimized() else 0.0)
 
     def _on_engine_changed(self, state: EngineState) -> None:
