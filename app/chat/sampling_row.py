@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from PySide6.QtCore import QLocale, Qt, Signal
-from PySide6.QtWidgets import QAbstractSpinBox, QDoubleSpinBox, QHBoxLayout, QSlider, QWidget
+from PySide6.QtWidgets import QDoubleSpinBox, QHBoxLayout, QSlider, QWidget
 
 from app.widgets.elided_label import ElidedLabel
 from engine.api.values import RANGES
@@ -40,7 +40,6 @@ class SamplingRow(QWidget):
         self._box.setRange(*RANGES[spec.field])
         self._box.setSingleStep(spec.step)
         self._box.setLocale(QLocale.c())
-        self._box.setButtonSymbols(QAbstractSpinBox.ButtonSymbols.NoButtons)
         self._box.setAlignment(Qt.AlignmentFlag.AlignRight)
         self._box.setFixedSize(76, 28)
         self._box.setAccessibleName(spec.label)

@@ -49,6 +49,9 @@ class SystemPromptDialog(QDialog):
     def open_with(self, prompt: str) -> None:
         """Show the dialog with a text in it."""
         self._edit.setPlainText(prompt)
+        cursor = self._edit.textCursor()
+        cursor.movePosition(cursor.MoveOperation.End)
+        self._edit.setTextCursor(cursor)
         self.open()
         self._edit.setFocus(Qt.FocusReason.OtherFocusReason)
 

@@ -74,7 +74,7 @@ class PushButton(PaintedButton):
             x += self._icon_size + (8 if self._icon_size > 14 else 6)
         paint.text(painter, x, middle + 4.5, self.text(), 13, 600, ink)
         if self._keys:
-            paint.key_hint(painter, rect.width() - 10, middle - 8.5, self._keys, "right")
+            paint.key_hint(painter, rect.width() - 10, middle - 8.5, self._keys, "right", self._kind == "primary")
         if self.focus_visible:
             paint.focus_ring(painter, rect, 9)
 

@@ -12,6 +12,7 @@ from app import theme
 from app.widgets.icon import draw_icon
 
 Align = Literal["left", "right", "center"]
+_ON_ACCENT = QColor("#5962D6")
 _TILE = (("#8E97FF", 0.0), ("#5B5FE0", 1.0))
 
 
@@ -89,12 +90,12 @@ def key_width(keys: str) -> float:
     return text_width(keys, 10, 500) + 9
 
 
-def key_hint(painter: QPainter, x: float, y: float, keys: str, align: Align = "left") -> float:
-    """A small key cap such as `Ctrl N`, 17 px high, its top at y. Returns its width."""
+def key_hint(painter: QPainter, x: float, y: float, keys: str, align: Align = "left", on_accent: bool = False) -> float:
+    """A small key cap such as `Ctrl N`, 17 px high, its top at y; on_accent: it lies on an accent button. Returns its width."""
     width = key_width(keys)
     left = x - width if align == "right" else x
-    rounded(painter, QRectF(left, y, width, 17), 4, "overlay")
-    text(painter, left + width / 2, y + 12.2, keys, 10, 500, "text2", "center")
+    rounded(painter, QRectF(left, y, width, 17), 4, _ON_ACCENT if on_accent else "overlay")
+    text(painter, left + width / 2, y + 12.2, keys, 10, 600 if on_accent else 500, "#FFFFFF" if on_accent else "text2", "center")
     return width
 
 
