@@ -13,7 +13,7 @@ from engine.api.values import RANGES
 
 @dataclass(frozen=True, slots=True)
 class RowSpec:
-    """A field of SamplingParams. low..high: what the slider covers; step: of both; digits: of the box."""
+    """A field of SamplingParams. low..high: what the slider covers; step: of both; digits: of the box; special: shown for the smallest value."""
 
     field: str
     label: str
@@ -22,6 +22,7 @@ class RowSpec:
     high: float
     step: float
     digits: int
+    special: str = ""
 
 
 class SamplingRow(QWidget):
@@ -38,6 +39,7 @@ class SamplingRow(QWidget):
         self._box = QDoubleSpinBox()
         self._box.setDecimals(spec.digits)
         self._box.setRange(*RANGES[spec.field])
+        self._box.setSpecialValueText(spec.special)
         self._box.setSingleStep(spec.step)
         self._box.setLocale(QLocale.c())
         self._box.setAlignment(Qt.AlignmentFlag.AlignRight)
