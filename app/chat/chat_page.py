@@ -26,9 +26,11 @@ _RAIL = 72
 
 
 class ChatPage(QWidget):
-    """set_conversation_shown(False) shows the empty state. file_dropped carries the path of a dropped .gguf file."""
+    """set_conversation_shown(False) shows the empty state. file_dropped carries the path of a dropped .gguf file.
+    open_file_requested comes from the empty state without a model."""
 
     file_dropped = Signal(str)
+    open_file_requested = Signal()
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -64,6 +66,9 @@ class ChatPage(QWidget):
     def _connect(self) -> None:
         self.header.side_panel_toggled.connect(self.set_side_panel_wanted)
         self.header.rename_requested.connect(self.list.rename_current)
+        self.header.model_changed.connect(self.empty.set_model_name)
+        self.empty.model_requested.connect(self.header.model_clicked)
+        self.empty.open_file_requested.connect(self.open_file_requested)
         self.empty.example_chosen.connect(self._on_example_chosen)
         self._find.text_changed.connect(self._on_find_text_changed)
         self._find.step_requested.connect(lambda step: self._find.set_count(*self.transcript.find_step(step)))

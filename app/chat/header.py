@@ -14,29 +14,21 @@ from app.widgets import paint
 from app.widgets.buttons import IconButton
 from app.widgets.chip import Chip
 from app.widgets.format import bytes_text, count_text, rate_text, short_count
+from app.widgets.state_dot import STATE_DOTS
 
 HEIGHT = 57
-_DOTS = {
-    "no_model": "text3",
-    "reading": "warn",
-    "loading": "warn",
-    "warming": "warn",
-    "ready": "ok",
-    "prefill": "accent",
-    "generating": "ok",
-    "stopping": "warn",
-    "error": "err",
-}
 _LOADING = ("reading", "loading", "warming")
 
 
 class ChatHeader(QWidget):
-    """Shows plain values. Besides the agreed signals, rename_requested asks to rename the open chat (wired by ChatPage)."""
+    """Shows plain values. Besides the agreed signals, rename_requested asks to rename the open chat and model_changed
+    carries the name that set_model() set; ChatPage wires both."""
 
     model_clicked = Signal()
     side_panel_toggled = Signal(bool)
     stop_loading_requested = Signal()
     rename_requested = Signal()
+    model_changed = Signal(str)
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -78,8 +70,8 @@ class ChatHeader(QWidget):
 
     def set_engine_state(self, state: EngineState) -> None:
         """Say what the engine does now."""
-        self._pill.set_dot(_DOTS[state.kind])
-        self._state.set_label(self._state_text(state), dot=_DOTS[state.kind])
+        self._pill.set_dot(STATE_DOTS[state.kind])
+        self._state.set_label(self._state_text(state), dot=STATE_DOTS[state.kind])
         self._state.setToolTip(state.detail)
         self._state.setVisible(state.kind != "no_model")
         self._stop.setVisible(state.kind in _LOADING)
@@ -111,6 +103,7 @@ class ChatHeader(QWidget):
     def set_model(self, name: str, quant: str, file_bytes: int) -> None:
         """Name the model; an empty name means none."""
         self._pill.set_model(name, quant, file_bytes)
+        self.model_changed.emit(name)
 
     def set_context(self, used: int, total: int) -> None:
         """Tokens in the context window; total 0 hides ring and figures."""
