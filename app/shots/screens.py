@@ -69,7 +69,6 @@ def _chat(streaming: bool = False, many: int = 0) -> ChatPage:
     page.header.set_context(1210, 8192)
     page.composer.set_model_name("SmolLM2")
     page.composer.set_preset_label("Balanced · 0.7")
-    page.empty.set_model_name("SmolLM2 135M Instruct")
     page.side_panel.set_snapshot(script.snapshot())
     page.side_panel.set_context(1210, 8192)
     page.side_panel.set_state("ready")
@@ -120,7 +119,6 @@ def no_model() -> QWidget:
     page.header.set_context(0, 0)
     page.composer.set_model_name("")
     page.composer.set_state("no_model")
-    page.empty.set_model_name("")
     page.side_panel.set_context(0, 0)
     page.side_panel.set_state("no_model")
     return Frame(page)
@@ -133,7 +131,6 @@ def loading() -> QWidget:
     page.header.set_model("DeepSeek-V3.1 671B", "Q4_K_M", 405 * script.GB)
     page.header.set_engine_state(EngineState("loading", 166 * script.GB, 405 * script.GB, "weights"))
     page.header.set_context(0, 0)
-    page.empty.set_model_name("DeepSeek-V3.1 671B")
     page.side_panel.set_state("loading")
     return Frame(page)
 
