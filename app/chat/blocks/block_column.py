@@ -20,7 +20,7 @@ _GAP = 15
 
 def gap(before: str, after: str) -> int:
     """Pixels between two kinds of blocks."""
-    if before == "item" and after == "item":
+    if before == "list" and after == "list":
         return 9
     if before in _FRAMED:
         return 18
