@@ -23,6 +23,7 @@ from app.widgets.toast import Toast
 PANEL_MIN_WIDTH = 1200
 """Below this window width (rail included) the side panel gives its room to the chat."""
 _RAIL = 72
+_MINIMUM = (600, 360)
 
 
 class ChatPage(QWidget):
@@ -59,6 +60,8 @@ class ChatPage(QWidget):
         row.addWidget(self.side_panel)
         self._find = FindBar(self._middle)
         self.toast = Toast(self._stack)
+        # An explicit minimum: the layout's own would count the side panel, which hides before the window gets that narrow.
+        self.setMinimumSize(*_MINIMUM)
         self.setAcceptDrops(True)
         self.header.set_rename_enabled(False)
         self._connect()

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import Signal
-from PySide6.QtGui import QPainter, QPaintEvent
+from PySide6.QtCore import QSize, Signal
+from PySide6.QtGui import QPainter, QPaintEvent, QResizeEvent
 from PySide6.QtWidgets import QHBoxLayout, QWidget
 
 from app import theme
@@ -17,6 +17,7 @@ from app.widgets.format import bytes_text, count_text, rate_text, short_count
 from app.widgets.state_dot import STATE_DOTS
 
 HEIGHT = 57
+_ROOMY, _TIGHT = 640, 520
 _LOADING = ("reading", "loading", "warming")
 
 
@@ -57,6 +58,9 @@ class ChatHeader(QWidget):
         layout.addWidget(self._rename)
         layout.addSpacing(-4)
         layout.addWidget(self._panel)
+        layout.setSizeConstraint(QHBoxLayout.SizeConstraint.SetNoConstraint)
+        self._has_context = False
+        self._can_rename = True
         self._connect()
         self.set_engine_state(EngineState())
         self.set_context(0, 0)
@@ -107,8 +111,8 @@ class ChatHeader(QWidget):
 
     def set_context(self, used: int, total: int) -> None:
         """Tokens in the context window; total 0 hides ring and figures."""
-        self._context.setVisible(total > 0)
-        self._ring.setVisible(total > 0)
+        self._has_context = total > 0
+        self._fit()
         self._ring.set_share(used / total if total else 0.0)
         self._context.set_text(f"{short_count(used)} / {short_count(total)}")
         tip = self.tr("{used} of {total} tokens of context used").format(used=count_text(used), total=count_text(total))
@@ -124,7 +128,20 @@ class ChatHeader(QWidget):
 
     def set_rename_enabled(self, enabled: bool) -> None:
         """Whether there is a chat to rename."""
-        self._rename.setVisible(enabled)
+        self._can_rename = enabled
+        self._fit()
+
+    def _fit(self) -> None:
+        """A narrow header drops what is said elsewhere too."""
+        self._context.setVisible(self._has_context and self.width() >= _ROOMY)
+        self._ring.setVisible(self._has_context and self.width() >= _TIGHT)
+        self._rename.setVisible(self._can_rename and self.width() >= _ROOMY)
+
+    def minimumSizeHint(self) -> QSize:
+        return QSize(300, HEIGHT)
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        self._fit()
 
     def paintEvent(self, event: QPaintEvent) -> None:
         painter = QPainter(self)

@@ -32,7 +32,9 @@ _PRESET_FIELDS = ("temperature", "top_k", "top_p", "min_p")
 
 
 def preset_name(params: SamplingParams) -> str:
-    """The preset whose main numbers these are, "" for none."""
+    """The preset whose main numbers these are, "" for none. Temperature 0 is exact whatever else is set."""
+    if params.temperature == 0:
+        return PRESETS[0][0]
     for name, preset in PRESETS:
         if all(getattr(params, field) == getattr(preset, field) for field in _PRESET_FIELDS):
             return name

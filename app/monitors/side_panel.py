@@ -56,7 +56,9 @@ class SidePanel(QWidget):
         if not len(self._decode) or self._since_push.elapsed() >= _PUSH_MS:
             self._decode.push(tok_s)
             self._since_push.restart()
-            self._line.refresh()
+        else:
+            self._decode.replace_last(tok_s)
+        self._line.refresh()
         if tok_s != self._rate:
             self._rate = tok_s
             self.update()
