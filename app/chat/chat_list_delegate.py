@@ -66,7 +66,7 @@ class ChatListDelegate(QStyledItemDelegate):
             spot = menu_rect(outer, index)
             draw_icon(painter, "ellipsis", spot.left() + 5, spot.top() + 5, 16, "text2")
         elif streaming:
-            paint.dot(painter, box.left() + 197, box.top() + 16, 3, "accent")
+            paint.dot(painter, box.right() - 14, box.top() + 16, 3, "accent")
         if state & QStyle.StateFlag.State_HasFocus and state & QStyle.StateFlag.State_KeyboardFocusChange:
             paint.focus_ring(painter, QRectF(box), 8)
         painter.restore()

@@ -23,12 +23,15 @@ from app.widgets.toast import Toast
 PANEL_MIN_WIDTH = 1200
 """Below this window width (rail included) the side panel gives its room to the chat."""
 _RAIL = 72
+_MINIMUM = (600, 360)
 
 
 class ChatPage(QWidget):
-    """set_conversation_shown(False) shows the empty state. file_dropped carries the path of a dropped .gguf file."""
+    """set_conversation_shown(False) shows the empty state. file_dropped carries the path of a dropped .gguf file.
+    open_file_requested comes from the empty state without a model."""
 
     file_dropped = Signal(str)
+    open_file_requested = Signal()
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -57,6 +60,8 @@ class ChatPage(QWidget):
         row.addWidget(self.side_panel)
         self._find = FindBar(self._middle)
         self.toast = Toast(self._stack)
+        # An explicit minimum: the layout's own would count the side panel, which hides before the window gets that narrow.
+        self.setMinimumSize(*_MINIMUM)
         self.setAcceptDrops(True)
         self.header.set_rename_enabled(False)
         self._connect()
@@ -64,6 +69,9 @@ class ChatPage(QWidget):
     def _connect(self) -> None:
         self.header.side_panel_toggled.connect(self.set_side_panel_wanted)
         self.header.rename_requested.connect(self.list.rename_current)
+        self.header.model_changed.connect(self.empty.set_model_name)
+        self.empty.model_requested.connect(self.header.model_clicked)
+        self.empty.open_file_requested.connect(self.open_file_requested)
         self.empty.example_chosen.connect(self._on_example_chosen)
         self._find.text_changed.connect(self._on_find_text_changed)
         self._find.step_requested.connect(lambda step: self._find.set_count(*self.transcript.find_step(step)))

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Literal
 
 from PySide6.QtCore import QRectF, QSize, Qt, Signal
-from PySide6.QtGui import QFont, QKeyEvent, QMouseEvent, QPainter, QPaintEvent, QResizeEvent
+from PySide6.QtGui import QKeyEvent, QMouseEvent, QPainter, QPaintEvent, QResizeEvent, QShowEvent
 from PySide6.QtWidgets import QWidget
 
 from app import theme
@@ -189,7 +189,7 @@ class Composer(QWidget):
     def resizeEvent(self, event: QResizeEvent) -> None:
         self._place()
 
-    def showEvent(self, event: object) -> None:
+    def showEvent(self, event: QShowEvent) -> None:
         self._fit()
 
     def _place(self) -> None:
@@ -207,11 +207,12 @@ class Composer(QWidget):
         self._edit.setGeometry(round(left + 18), round(top), round(width - 36), self._edit.wanted_height())
         row = self._box.bottom() - (104 - _ROW)
         x = left + 14
-        for label in (self._sampling, self._system):
-            size = label.sizeHint()
-            label.setGeometry(round(x), round(row + 3), size.width(), 26)
-            x += size.width() + 8
         button_width = max(106, self._button.sizeHint().width())
+        end = self._box.right() - 12 - button_width - 8
+        for label in (self._sampling, self._system):
+            chip_width = min(label.sizeHint().width(), max(44, round(end - x)))
+            label.setGeometry(round(x), round(row + 3), chip_width, 26)
+            x += chip_width + 8
         self._button.setGeometry(round(self._box.right() - 12 - button_width), round(row), button_width, 32)
         self.update()
 
@@ -220,7 +221,3 @@ class Composer(QWidget):
         painter.fillRect(self.rect(), theme.color("bg"))
         paint.begin(painter)
         paint.rounded(painter, self._box, 14, "raised", "line2")
-
-    def edit_font(self) -> QFont:
-        """Font of the box."""
-        return self._edit.font()

@@ -69,6 +69,7 @@ def svg_size(svg: bytes) -> QSizeF:
     return QSizeF(QSvgRenderer(QByteArray(svg)).viewBoxF().size())
 
 
+@lru_cache(maxsize=256)
 def svg_image(svg: bytes, ratio: float) -> QImage:
     """The formula as an image with a device pixel ratio."""
     renderer = QSvgRenderer(QByteArray(svg))

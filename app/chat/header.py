@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import Signal
-from PySide6.QtGui import QPainter, QPaintEvent
+from PySide6.QtCore import QSize, Signal
+from PySide6.QtGui import QPainter, QPaintEvent, QResizeEvent
 from PySide6.QtWidgets import QHBoxLayout, QWidget
 
 from app import theme
@@ -14,29 +14,22 @@ from app.widgets import paint
 from app.widgets.buttons import IconButton
 from app.widgets.chip import Chip
 from app.widgets.format import bytes_text, count_text, rate_text, short_count
+from app.widgets.state_dot import STATE_DOTS
 
 HEIGHT = 57
-_DOTS = {
-    "no_model": "text3",
-    "reading": "warn",
-    "loading": "warn",
-    "warming": "warn",
-    "ready": "ok",
-    "prefill": "accent",
-    "generating": "ok",
-    "stopping": "warn",
-    "error": "err",
-}
+_ROOMY, _TIGHT = 640, 520
 _LOADING = ("reading", "loading", "warming")
 
 
 class ChatHeader(QWidget):
-    """Shows plain values. Besides the agreed signals, rename_requested asks to rename the open chat (wired by ChatPage)."""
+    """Shows plain values. Besides the agreed signals, rename_requested asks to rename the open chat and model_changed
+    carries the name that set_model() set; ChatPage wires both."""
 
     model_clicked = Signal()
     side_panel_toggled = Signal(bool)
     stop_loading_requested = Signal()
     rename_requested = Signal()
+    model_changed = Signal(str)
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -65,6 +58,9 @@ class ChatHeader(QWidget):
         layout.addWidget(self._rename)
         layout.addSpacing(-4)
         layout.addWidget(self._panel)
+        layout.setSizeConstraint(QHBoxLayout.SizeConstraint.SetNoConstraint)
+        self._has_context = False
+        self._can_rename = True
         self._connect()
         self.set_engine_state(EngineState())
         self.set_context(0, 0)
@@ -78,8 +74,8 @@ class ChatHeader(QWidget):
 
     def set_engine_state(self, state: EngineState) -> None:
         """Say what the engine does now."""
-        self._pill.set_dot(_DOTS[state.kind])
-        self._state.set_label(self._state_text(state), dot=_DOTS[state.kind])
+        self._pill.set_dot(STATE_DOTS[state.kind])
+        self._state.set_label(self._state_text(state), dot=STATE_DOTS[state.kind])
         self._state.setToolTip(state.detail)
         self._state.setVisible(state.kind != "no_model")
         self._stop.setVisible(state.kind in _LOADING)
@@ -111,11 +107,12 @@ class ChatHeader(QWidget):
     def set_model(self, name: str, quant: str, file_bytes: int) -> None:
         """Name the model; an empty name means none."""
         self._pill.set_model(name, quant, file_bytes)
+        self.model_changed.emit(name)
 
     def set_context(self, used: int, total: int) -> None:
         """Tokens in the context window; total 0 hides ring and figures."""
-        self._context.setVisible(total > 0)
-        self._ring.setVisible(total > 0)
+        self._has_context = total > 0
+        self._fit()
         self._ring.set_share(used / total if total else 0.0)
         self._context.set_text(f"{short_count(used)} / {short_count(total)}")
         tip = self.tr("{used} of {total} tokens of context used").format(used=count_text(used), total=count_text(total))
@@ -131,7 +128,20 @@ class ChatHeader(QWidget):
 
     def set_rename_enabled(self, enabled: bool) -> None:
         """Whether there is a chat to rename."""
-        self._rename.setVisible(enabled)
+        self._can_rename = enabled
+        self._fit()
+
+    def _fit(self) -> None:
+        """A narrow header drops what is said elsewhere too."""
+        self._context.setVisible(self._has_context and self.width() >= _ROOMY)
+        self._ring.setVisible(self._has_context and self.width() >= _TIGHT)
+        self._rename.setVisible(self._can_rename and self.width() >= _ROOMY)
+
+    def minimumSizeHint(self) -> QSize:
+        return QSize(300, HEIGHT)
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        self._fit()
 
     def paintEvent(self, event: QPaintEvent) -> None:
         painter = QPainter(self)

@@ -8,7 +8,7 @@ from typing import Any
 
 MAX_CHARS = 64 * 1024
 Run = tuple[int, int, str]
-"""start, length, theme token"""
+"""start and length in UTF-16 units, as Qt counts; theme token"""
 
 
 @lru_cache(maxsize=64)
@@ -57,8 +57,11 @@ def highlight(code: str, language: str) -> tuple[Run, ...]:
         return ()
     classify = _classifier()
     runs: list[Run] = []
+    shift = 0
     for start, kind, value in lexer.get_tokens_unprocessed(code):
+        wide = sum(char > "\uffff" for char in value) if not value.isascii() else 0
         token = classify(kind)
         if token and value.strip():
-            runs.append((start, len(value), token))
+            runs.append((start + shift, len(value) + wide, token))
+        shift += wide
     return tuple(runs)

@@ -11,9 +11,11 @@ import re
 from dataclasses import dataclass, replace
 from typing import Literal
 
-Kind = Literal["prose", "heading", "item", "quote", "code", "table", "math", "think", "rule", "blank"]
+Kind = Literal["prose", "heading", "list", "quote", "code", "table", "math", "think", "rule", "blank"]
 CHUNK = 4096
 """Longest prose block in characters: markup of a block is parsed at once, and some of it costs more than linear time."""
+LIST_ITEMS = 12
+"""Top-level items in one block."""
 
 _FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})([^`\n]*)$")
 _HEADING = re.compile(r"^ {0,3}#{1,6}(?:[ \t]|$)")
@@ -28,7 +30,7 @@ _THINK_OPEN, _THINK_CLOSE = "<think>", "</think>"
 class Block:
     """One block. source: its exact slice of the text, markers and blank lines included.
 
-    info: language of a code block; ordinal of an ordered list item ("" for a bullet).
+    info: language of a code block; number of the first item of a list ("" for bullets).
     """
 
     kind: Kind
@@ -110,12 +112,13 @@ class _State:
         self.indent = 0
         self.ordinal: int | None = None
         self.in_fence = ""
+        self.items = 0
 
     def copy(self) -> _State:
         other = _State()
         other.kind, other.lines, other.size, other.info = self.kind, list(self.lines), self.size, self.info
         other.closer, other.blanks, other.indent = self.closer, self.blanks, self.indent
-        other.ordinal, other.in_fence = self.ordinal, self.in_fence
+        other.ordinal, other.in_fence, other.items = self.ordinal, self.in_fence, self.items
         return other
 
     def open_block(self) -> Block | None:
@@ -138,7 +141,7 @@ class _State:
             "blank": self._start,
             "prose": self._in_prose,
             "quote": self._in_quote,
-            "item": self._in_item,
+            "list": self._in_list,
             "code": self._in_code,
             "table": self._in_table,
             "math": self._in_math,
@@ -310,12 +313,14 @@ class _State:
         else:
             self.ordinal = int(number) if self.ordinal is None else self.ordinal + 1
             self.info = str(self.ordinal)
-        self.kind = "item"
+        self.kind = "list"
         self.indent = len(match.group(1)) + len(match.group(2)) + 1
+        self.items = 1
+        self.closer = match.group(2)[-1]
         self.blanks = 0
         self._add(line)
 
-    def _in_item(self, line: str, out: list[Block]) -> None:
+    def _in_list(self, line: str, out: list[Block]) -> None:
         body = line.rstrip("\n")
         stripped = body.strip()
         if self.in_fence:
@@ -329,6 +334,13 @@ class _State:
             return
         depth = len(body) - len(body.lstrip(" "))
         item = _ITEM.match(body)
+        if item is not None and depth < self.indent and self._takes(item) and not _RULE.match(body):
+            self.items += 1
+            if self.ordinal is not None:
+                self.ordinal += 1
+            self._add(line)
+            self.blanks = 0
+            return
         if depth < self.indent and (item is not None or self.blanks or self._interrupts(body) or _RULE.match(body)):
             self.close(out)
             self.line(line, out)
@@ -340,3 +352,7 @@ class _State:
             self.in_fence = fence.group(1)
         elif self.size > 2 * CHUNK:
             self.close(out)
+
+    def _takes(self, item: re.Match[str]) -> bool:
+        """Whether another item of the top level still goes into this block: some do, so that lists cost few widgets."""
+        return self.items < LIST_ITEMS and self.size < CHUNK // 2 and item.group(2)[-1] == self.closer

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import QSize, Signal
+from PySide6.QtCore import QSize, QTimer, Signal
 from PySide6.QtGui import QFocusEvent, QPainter, QPaintEvent
 from PySide6.QtWidgets import QWidget
 
@@ -12,6 +12,7 @@ from app.widgets.buttons import IconButton
 
 SIDE = 26
 _SWITCH_TEXT = 34
+_CONFIRM_MS = 1500
 
 
 class MessageActions(QWidget):
@@ -34,6 +35,7 @@ class MessageActions(QWidget):
         self._back.clicked.connect(lambda: self.branch_requested.emit(-1))
         self._forward.clicked.connect(lambda: self.branch_requested.emit(1))
         self._buttons: dict[str, _Revealed] = {}
+        self._icons = {action: texts[action][0] for action in actions}
         for action in actions:
             button = _Revealed(*texts[action], self)
             button.clicked.connect(lambda _checked=False, action=action: self.action_requested.emit(action))
@@ -62,7 +64,9 @@ class MessageActions(QWidget):
 
     def confirm(self, action: str) -> None:
         """Show a tick on a button."""
-        self._buttons[action].set_icon("check", "ok")
+        button = self._buttons[action]
+        button.set_icon("check", "ok")
+        QTimer.singleShot(_CONFIRM_MS, button, lambda: button.set_icon(self._icons[action], "text3"))
 
     def sizeHint(self) -> QSize:
         n = sum(not button.isHidden() for button in self._buttons.values())

@@ -14,6 +14,7 @@ from app.chat.blocks.text_view import TextView
 from app.chat.error_card import ErrorCard
 from app.chat.message_actions import SIDE, MessageActions
 from app.chat.message_editor import MessageEditor
+from app.chat.plain import has_hidden
 from app.chat.prefill_bar import HEIGHT as PREFILL_HEIGHT
 from app.chat.prefill_bar import PrefillBar
 from app.chat.stats_bar import HEIGHT as STATS_HEIGHT
@@ -90,7 +91,7 @@ class MessageView(QWidget):
             self._column.set_text(row.text, not running)
             self._column.set_caret(running)
         if self._stats is not None:
-            self._stats.set_figures(row.figures, row.status)
+            self._stats.set_figures(row.figures, row.status, not running and has_hidden(row.text))
         if running and not row.text:
             self._show_prefill()
         elif self._prefill is not None:

@@ -13,6 +13,7 @@ from app.widgets.painted_button import PaintedButton
 
 HEIGHT = 34
 WIDTH = 330
+_ROOMY, _TIGHT = 290, 230
 
 
 class ModelPill(PaintedButton):
@@ -53,9 +54,10 @@ class ModelPill(PaintedButton):
         paint.rounded(painter, rect, 9, "overlay" if self.hovered else "raised", "line2")
         paint.dot(painter, 16, 17, 4, self._dot)
         name = self._name or self.tr("No model")
-        size = bytes_text(self._bytes) if self._bytes else ""
-        tag = paint.text_width(self._quant, 10, 600) + 18 if self._quant else 0
-        reserved = tag + 20 + (paint.text_width(size, 12) if size else 0) + 40
+        size = bytes_text(self._bytes) if self._bytes and rect.width() >= _ROOMY else ""
+        quant = self._quant if rect.width() >= _TIGHT else ""
+        tag = paint.text_width(quant, 10, 600) + 18 if quant else 0
+        reserved = (tag + 10 if tag else 0) + (paint.text_width(size, 12) + 10 if size else 0) + 30
         x = (
             28
             + paint.text(
@@ -63,9 +65,9 @@ class ModelPill(PaintedButton):
             )
             + 10
         )
-        if self._quant:
+        if quant:
             paint.rounded(painter, QRectF(x, 8, tag, 18), 5, "overlay")
-            paint.text(painter, x + tag / 2, 20.6, self._quant, 10, 600, "text2", "center")
+            paint.text(painter, x + tag / 2, 20.6, quant, 10, 600, "text2", "center")
             x += tag + 10
         if size:
             paint.text(painter, x, 21.4, size, 12, 400, "text3")

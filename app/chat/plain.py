@@ -26,8 +26,8 @@ def isolate_bidi(text: str) -> str:
 
 
 def has_hidden(text: str) -> bool:
-    """Whether the text holds characters that are not shown as they are."""
-    return bool(_CONTROLS.search(text) or _BIDI.search(text))
+    """Whether the text holds characters that are not shown as they are; line ends of other systems do not count."""
+    return bool(_CONTROLS.search(text.replace("\r\n", "\n")) or _BIDI.search(text))
 
 
 def break_long_lines(text: str, limit: int = _LONG) -> str:

@@ -32,7 +32,9 @@ _PRESET_FIELDS = ("temperature", "top_k", "top_p", "min_p")
 
 
 def preset_name(params: SamplingParams) -> str:
-    """The preset whose main numbers these are, "" for none."""
+    """The preset whose main numbers these are, "" for none. Temperature 0 is exact whatever else is set."""
+    if params.temperature == 0:
+        return PRESETS[0][0]
     for name, preset in PRESETS:
         if all(getattr(params, field) == getattr(preset, field) for field in _PRESET_FIELDS):
             return name
@@ -79,16 +81,8 @@ class SamplingPanel(QWidget):
             RowSpec("repetition_penalty", self.tr("Repetition penalty"), self.tr("1 is off"), 0.8, 1.5, 0.01, 2),
             RowSpec("presence_penalty", self.tr("Presence penalty"), self.tr("0 is off"), -2, 2, 0.05, 2),
             RowSpec("frequency_penalty", self.tr("Frequency penalty"), self.tr("0 is off"), -2, 2, 0.05, 2),
-            RowSpec(
-                "penalty_window",
-                self.tr("Penalty window"),
-                self.tr("Tokens looked back; -1 is the whole context"),
-                -1,
-                1024,
-                1,
-                0,
-            ),
-            RowSpec("max_tokens", self.tr("Longest answer"), self.tr("In tokens; -1 until the model stops"), -1, 4096, 1, 0),
+            RowSpec("penalty_window", self.tr("Penalty window"), self.tr("Tokens looked back"), -1, 1024, 1, 0, self.tr("all")),
+            RowSpec("max_tokens", self.tr("Longest answer"), self.tr("In tokens"), -1, 4096, 1, 0, self.tr("no limit")),
         )
 
     def _lay_out(self) -> None:

@@ -13,7 +13,10 @@ from engine.api.values import RANGES
 
 @dataclass(frozen=True, slots=True)
 class RowSpec:
-    """A field of SamplingParams. low..high: what the slider covers; step: of both; digits: of the box; special: shown for the smallest value."""
+    """A field of SamplingParams. low..high: what the slider covers; step: of both; digits: of the box.
+
+    special: shown in place of the smallest value.
+    """
 
     field: str
     label: str

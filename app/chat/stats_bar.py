@@ -31,8 +31,8 @@ class StatsBar(QWidget):
         self._continue: LinkButton | None = None
         theme.hub().changed.connect(self.update)
 
-    def set_figures(self, figures: Figures, status: Status) -> None:
-        """Figures of a finished or running answer."""
+    def set_figures(self, figures: Figures, status: Status, hidden: bool = False) -> None:
+        """Figures of a finished or running answer. hidden: its text holds characters that cannot be seen."""
         self._rate = figures.decode_tok_s
         parts = []
         if figures.n_tokens:
@@ -41,6 +41,8 @@ class StatsBar(QWidget):
             parts.append(self.tr("first token {s} s").format(s=f"{figures.ttft_s:.1f}"))
         if figures.prefill_tok_s is not None:
             parts.append(self.tr("prefill {rate} tok/s").format(rate=rate_text(figures.prefill_tok_s)))
+        if hidden:
+            parts.append(self.tr("holds hidden characters"))
         self._parts = tuple(parts)
         self._status = {"interrupted": self.tr("Interrupted"), "stopped": self.tr("Stopped")}.get(status, "")
         self._by_user = status == "stopped"

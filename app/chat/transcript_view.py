@@ -62,6 +62,7 @@ class TranscriptView(QAbstractScrollArea):
         self._views: dict[int, MessageView] = {}
         self._think: dict[int, tuple[float | None, int | None]] = {}
         self._prefill: dict[int, tuple[int, int, float | None]] = {}
+        self._unmeasured: set[int] = set()
         self._stick = True
         self._placing = False
         self._column = 0
@@ -262,6 +263,9 @@ class TranscriptView(QAbstractScrollArea):
         top = bar.value()
         anchor = self._heights.index_at(top - _TOP) if self._rows else 0
         inside = top - self._heights.offset(anchor)
+        for message_id in self._unmeasured & self._views.keys():
+            self._measure(self._where[message_id], self._views[message_id])
+        self._unmeasured.clear()
         first = last = 0
         for _ in range(6):
             maximum = max(0, self._heights.total() + _TOP + _FOOT - screen)
@@ -332,7 +336,7 @@ class TranscriptView(QAbstractScrollArea):
     def _on_view_height_changed(self, message_id: int) -> None:
         view = self._views.get(message_id)
         if view is not None and not self._placing:
-            self._measure(self._where[message_id], view)
+            self._unmeasured.add(message_id)
             self._later.start()
 
     def _on_view_action(self, message_id: int, action: str) -> None:

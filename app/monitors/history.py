@@ -16,6 +16,11 @@ class History:
         """Add the newest value."""
         self._values.append(value)
 
+    def replace_last(self, value: float) -> None:
+        """The newest value is this by now."""
+        if self._values:
+            self._values[-1] = value
+
     def clear(self) -> None:
         """Forget everything."""
         self._values.clear()

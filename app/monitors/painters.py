@@ -17,6 +17,8 @@ from app import theme
 from app.monitors.history import History
 from app.widgets import paint
 
+_WIDEST_CELL = 30.0
+
 
 class Sparkline(QWidget):
     """The values of a History as a filled line; the newest at the right edge."""
@@ -104,7 +106,7 @@ class HeatGrid(QWidget):
         paint.begin(painter)
         painter.setPen(Qt.PenStyle.NoPen)
         columns = self.columns()
-        step = (self.width() + 2.45) / columns
+        step = min(_WIDEST_CELL, (self.width() + 2.45) / columns)
         for i, load in enumerate(self._loads):
             painter.setBrush(theme.heat_color(max(0.03, load / 100)))
             painter.drawRoundedRect(QRectF((i % columns) * step, (i // columns) * 15, step - 2.45, 12.5), 3, 3)

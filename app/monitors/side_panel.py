@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import QSize
+from collections.abc import Iterable
+
+from PySide6.QtCore import QElapsedTimer, QSize
 from PySide6.QtGui import QPainter, QPaintEvent, QResizeEvent, QShowEvent
 from PySide6.QtWidgets import QWidget
 
@@ -12,11 +14,13 @@ from app.monitors.history import History
 from app.monitors.painters import SegmentBar, Sparkline
 from app.widgets import paint
 from app.widgets.format import count_text, rate_text, short_count
+from app.widgets.state_dot import STATE_DOTS
 from engine.api.values import HardwareSnapshot
 
 WIDTH = 300
 _MARGIN = 18
 _HISTORY = 60
+_PUSH_MS = 950
 
 
 class SidePanel(QWidget):
@@ -33,6 +37,8 @@ class SidePanel(QWidget):
         self._total = 0
         self._system = 0
         self._decode = History(_HISTORY)
+        self._since_push = QElapsedTimer()
+        self._since_push.start()
         self._pending: HardwareSnapshot | None = None
         self._line = Sparkline(self._decode, "accent", self)
         self._cpu = CpuCard(self)
@@ -41,11 +47,28 @@ class SidePanel(QWidget):
         theme.hub().changed.connect(self.update)
 
     def set_decode(self, tok_s: float | None) -> None:
-        """The decode speed now; None when nothing is generated (the last figure stays)."""
+        """The decode speed now, as often as it is known; None when nothing is generated (the last figure stays).
+
+        The line takes one value a second.
+        """
         if tok_s is None:
             return
-        self._decode.push(tok_s)
-        self._rate = tok_s
+        if not len(self._decode) or self._since_push.elapsed() >= _PUSH_MS:
+            self._decode.push(tok_s)
+            self._since_push.restart()
+        else:
+            self._decode.replace_last(tok_s)
+        self._line.refresh()
+        if tok_s != self._rate:
+            self._rate = tok_s
+            self.update()
+
+    def set_decode_history(self, rates: Iterable[float]) -> None:
+        """Show these speeds, one a second, the last one as the speed now."""
+        self._decode.clear()
+        for rate in rates:
+            self._decode.push(rate)
+            self._rate = rate
         self._line.refresh()
         self.update()
 
@@ -65,9 +88,10 @@ class SidePanel(QWidget):
         self.update()
 
     def set_state(self, text: str, dot_token: str = "") -> None:
-        """What the engine does, e.g. `generating`."""
-        self._state = text
-        self._dot = dot_token or ("ok" if text else "text3")
+        """What the engine does: the kind of an EngineState, or any word with the colour of its dot."""
+        words = {"no_model": self.tr("no model"), "reading": self.tr("reading header"), "warming": self.tr("warming up")}
+        self._state = words.get(text, text)
+        self._dot = dot_token or STATE_DOTS.get(text, "text3")
         self.update()
 
     def _show_pending(self) -> None:

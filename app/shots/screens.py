@@ -69,7 +69,6 @@ def _chat(streaming: bool = False, many: int = 0) -> ChatPage:
     page.header.set_context(1210, 8192)
     page.composer.set_model_name("SmolLM2")
     page.composer.set_preset_label("Balanced · 0.7")
-    page.empty.set_model_name("SmolLM2 135M Instruct")
     page.side_panel.set_snapshot(script.snapshot())
     page.side_panel.set_context(1210, 8192)
     page.side_panel.set_state("ready")
@@ -88,8 +87,7 @@ def streaming() -> QWidget:
     page.transcript.set_messages(script.streaming())
     page.transcript.set_think_figures(2, 6.2, 214)
     page.set_conversation_shown(True)
-    for rate in script.decode_rates():
-        page.side_panel.set_decode(rate)
+    page.side_panel.set_decode_history(script.decode_rates())
     page.side_panel.set_context(8214, 65536, 1600)
     page.side_panel.set_state("generating")
     return Frame(page)
@@ -121,9 +119,8 @@ def no_model() -> QWidget:
     page.header.set_context(0, 0)
     page.composer.set_model_name("")
     page.composer.set_state("no_model")
-    page.empty.set_model_name("")
     page.side_panel.set_context(0, 0)
-    page.side_panel.set_state("no model", "text3")
+    page.side_panel.set_state("no_model")
     return Frame(page)
 
 
@@ -134,8 +131,7 @@ def loading() -> QWidget:
     page.header.set_model("DeepSeek-V3.1 671B", "Q4_K_M", 405 * script.GB)
     page.header.set_engine_state(EngineState("loading", 166 * script.GB, 405 * script.GB, "weights"))
     page.header.set_context(0, 0)
-    page.empty.set_model_name("DeepSeek-V3.1 671B")
-    page.side_panel.set_state("loading", "warn")
+    page.side_panel.set_state("loading")
     return Frame(page)
 
 
@@ -159,7 +155,7 @@ def prefill() -> QWidget:
     page.transcript.set_prefill(2, 1024, 2114, 412.0)
     page.set_conversation_shown(True)
     page.composer.set_state("busy")
-    page.side_panel.set_state("prefill", "accent")
+    page.side_panel.set_state("prefill")
     return Frame(page)
 
 

@@ -67,7 +67,7 @@ class Chip(PaintedButton):
         return QSize(round(width + 0.49), self.height())
 
     def minimumSizeHint(self) -> QSize:
-        return self.sizeHint()
+        return QSize(min(48, self.sizeHint().width()), self.height())
 
     def paintEvent(self, event: QPaintEvent) -> None:
         painter = QPainter(self)
@@ -93,6 +93,7 @@ class Chip(PaintedButton):
             self._px,
             500,
             "text" if self._chevron and not self._active else ink,
+            max_width=max(8.0, rect.width() - x - (26 if self._chevron else 8)),
         )
         if self._chevron:
             draw_icon(painter, "chevron-down", rect.width() - 22, height / 2 - 6.5, 13, "text3")

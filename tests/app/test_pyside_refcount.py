@@ -9,7 +9,7 @@ import pytest
 from PySide6.QtCore import QObject, Qt, Signal
 from pytestqt.qtbot import QtBot
 
-N = 200
+N = 4000
 
 
 class _Emitter(QObject):

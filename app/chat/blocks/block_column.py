@@ -20,7 +20,7 @@ _GAP = 15
 
 def gap(before: str, after: str) -> int:
     """Pixels between two kinds of blocks."""
-    if before == "item" and after == "item":
+    if before == "list" and after == "list":
         return 9
     if before in _FRAMED:
         return 18
@@ -32,13 +32,15 @@ def gap(before: str, after: str) -> int:
 
 
 class _Slot:
-    __slots__ = ("bottom", "kind", "top", "view")
+    __slots__ = ("bottom", "height", "kind", "stale", "top", "view")
 
     def __init__(self, kind: str, view: BlockView) -> None:
         self.kind = kind
         self.view = view
         self.top = 0
         self.bottom = 0
+        self.height = 0
+        self.stale = True
 
 
 class BlockColumn(BlockView):
@@ -133,6 +135,7 @@ class BlockColumn(BlockView):
         self._dirty = min(self._dirty, position)
         if position < len(self._slots) and self._slots[position].kind == kind:
             self._slots[position].view.set_block(block)
+            self._slots[position].stale = True
             return
         view = self._make(kind)
         view.set_block(block)
@@ -169,6 +172,7 @@ class BlockColumn(BlockView):
     def _on_height_changed(self, view: BlockView) -> None:
         for i, slot in enumerate(self._slots):
             if slot.view is view:
+                slot.stale = True
                 self._dirty = min(self._dirty, i)
                 self.height_changed.emit()
                 return
@@ -176,15 +180,23 @@ class BlockColumn(BlockView):
     def layout_width(self, width: int) -> int:
         """Place the blocks from the first changed one on; all of them for another width."""
         if width != self._width:
-            self._width, self._dirty = width, 0
+            self._width = width
+            self._all_stale()
         for i in range(self._dirty, len(self._slots)):
             slot = self._slots[i]
             slot.top = self._slots[i - 1].bottom + gap(self._slots[i - 1].kind, slot.kind) if i else 0
-            height = slot.view.layout_width(width)
-            slot.bottom = slot.top + height
-            slot.view.setGeometry(0, slot.top, width, height)
+            if slot.stale:
+                slot.height = slot.view.layout_width(width)
+                slot.stale = False
+            slot.bottom = slot.top + slot.height
+            slot.view.setGeometry(0, slot.top, width, slot.height)
         self._dirty = len(self._slots)
         return self._slots[-1].bottom if self._slots else 0
+
+    def _all_stale(self) -> None:
+        self._dirty = 0
+        for slot in self._slots:
+            slot.stale = True
 
     def text_views(self) -> tuple[TextView, ...]:
         """All selectable texts."""
@@ -194,7 +206,7 @@ class BlockColumn(BlockView):
         """Every block takes the colours of the new theme."""
         for slot in self._slots:
             slot.view.restyle()
-        self._dirty = 0
+        self._all_stale()
 
     def _place_caret(self) -> None:
         last = self._slots[-1].view.text_views() if self._slots and self._caret else ()

@@ -32,6 +32,7 @@ _PAD_FOOT = 18
 LINE = 24
 _COLOR_MS = 250
 _OPEN_LIMIT = 8 * 1024
+_SLICE = 400
 
 
 def code_of(source: str) -> str:
@@ -69,6 +70,13 @@ class CodeView(BlockView):
         self._timer.setSingleShot(True)
         self._timer.setInterval(_COLOR_MS)
         self._timer.timeout.connect(self._start_coloring)
+        self._colored = ""
+        self._runs: tuple[Run, ...] = ()
+        self._next_run = 0
+        self._slices = QTimer(self)
+        self._slices.setSingleShot(True)
+        self._slices.setInterval(0)
+        self._slices.timeout.connect(self._color_slice)
         option = QTextOption()
         option.setWrapMode(QTextOption.WrapMode.NoWrap)
         option.setTabStopDistance(4 * paint.text_width(" ", 13, mono=True))
@@ -123,21 +131,38 @@ class CodeView(BlockView):
             self.context.pool.run(lambda: highlight(code, language), lambda runs: self._on_highlighted(code, runs))
 
     def _on_highlighted(self, code: str, runs: tuple[Run, ...]) -> None:
-        if not self._shown.startswith(code):
+        """Colours that fit what is shown by now; applied in slices, so that long code does not hold up the window."""
+        if self._shown.startswith(code):
+            self._colored = code
+            self._runs = runs
+            self._next_run = 0
+            self._slices.start()
+
+    def _color_slice(self) -> None:
+        if not self._shown.startswith(self._colored):
             return
-        by_line: dict[int, list[QTextLayout.FormatRange]] = {}
         document = self.view.document
-        for start, length, token in runs:
-            self._spread(by_line, start, length, token)
-        block = document.begin()
-        while block.isValid():
-            block.layout().setFormats(by_line.get(block.blockNumber(), []))
-            block = block.next()
-        document.markContentsDirty(0, document.characterCount())
+        by_line: dict[int, list[QTextLayout.FormatRange]] = {}
+        first = self._next_run
+        while self._next_run < len(self._runs):
+            run = self._runs[self._next_run]
+            # A line takes all its formats at once, so a slice ends between lines.
+            if self._next_run - first >= _SLICE and document.findBlock(run[0]).blockNumber() not in by_line:
+                break
+            self._spread(by_line, *run)
+            self._next_run += 1
+        for number, formats in by_line.items():
+            document.findBlockByNumber(number).layout().setFormats(formats)
+        if by_line:
+            start = document.findBlockByNumber(min(by_line)).position()
+            last = document.findBlockByNumber(max(by_line))
+            document.markContentsDirty(start, last.position() + last.length() - start)
         self.view.update()
+        if self._next_run < len(self._runs):
+            self._slices.start()
 
     def _spread(self, by_line: dict[int, list[QTextLayout.FormatRange]], start: int, length: int, token: str) -> None:
-        """One run as format ranges, one per line it touches. Positions count UTF-16 units, as Qt does."""
+        """One run as format ranges, one per line it touches."""
         fmt = QTextCharFormat()
         fmt.setForeground(theme.color(token))
         document = self.view.document

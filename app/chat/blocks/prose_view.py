@@ -42,7 +42,7 @@ class ProseView(BlockView):
     def _fill(self) -> None:
         block = self._block
         color = "text2" if block.kind == "quote" else self.context.color
-        ordinal = int(block.info) if block.kind == "item" and block.info else None
+        ordinal = int(block.info) if block.kind == "list" and block.info else None
         fill(self.view.document, block.source, TextStyle(color=color, ordinal=ordinal))
         self.view.text_changed()
         if block.closed:

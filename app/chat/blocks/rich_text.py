@@ -128,7 +128,7 @@ class _Writer:
     def _token(self, token: Token) -> None:
         kind = token.type
         if kind == "paragraph_open":
-            self.start_block(self.block_format(bottom=4 if self.lists else 10))
+            self.start_block(self.block_format(bottom=0 if self.lists else 10))
         elif kind == "heading_open":
             self._heading(int(token.tag[1]))
         elif kind == "heading_close":
@@ -144,7 +144,7 @@ class _Writer:
         elif kind == "list_item_open":
             self.at_item = True
         elif kind == "list_item_close" and self.at_item:
-            self.start_block(self.block_format(bottom=4))
+            self.start_block(self.block_format(bottom=0))
         elif kind == "blockquote_open":
             self.quotes += 1
         elif kind == "blockquote_close":

@@ -103,7 +103,10 @@ def test_highlight_runs_lie_inside_the_code() -> None:
     code = "class A:\n    x = 'é\U0001f600'  # note\n"
     runs = highlight(code, "python")
     assert runs
-    assert all(start >= 0 and start + length <= len(code) for start, length, _token in runs)
+    units = code.encode("utf-16-le")
+    assert all(start >= 0 and 2 * (start + length) <= len(units) for start, length, _token in runs)
+    start, length, _token = next(run for run in runs if run[2] == "syn_comment")
+    assert units[2 * start : 2 * (start + length)].decode("utf-16-le") == "# note"
     assert highlight(code, "no such language") == ()
 
 

@@ -73,11 +73,11 @@ def test_kinds_of_an_ordinary_answer() -> None:
         "table": "| a | b |\n|---|---|\n| 1 | 2 |\n\n",
         "code": "Then\n```python\nx = 1\n\ny = 2\n```\n",
         "heading": "# Title\n",
-        "item": "- a\n- b\n\n  more\n\n",
+        "list": "- a\n- b\n\n  more\n\n",
         "math": "End\n\n$$\nx\n$$\n",
         "rule": "---\n> q\n",
     }
-    expected = ["prose", "table", "prose", "code", "heading", "item", "item", "prose", "math", "rule", "quote"]
+    expected = ["prose", "table", "prose", "code", "heading", "list", "prose", "math", "rule", "quote"]
     assert kinds("".join(parts.values())) == expected
 
 
@@ -90,7 +90,8 @@ def test_a_longer_fence_holds_a_shorter_one() -> None:
 
 
 def test_ordered_items_are_numbered_by_position() -> None:
-    assert [block.info for block in split("3. a\n3. b\n\n3. c\n")] == ["3", "4", "5"]
+    blocks = split("3. a\n3. b\n\n" + "3. c\n" * 12 + "- d\n")
+    assert [(block.kind, block.info) for block in blocks] == [("list", "3"), ("list", "15"), ("list", "")]
 
 
 def test_think_ends_within_a_line() -> None:
@@ -115,4 +116,4 @@ def test_unclosed_math_with_a_blank_line_is_prose() -> None:
 
 @pytest.mark.parametrize("marker", ["-", "*", "+", "7."])
 def test_fence_inside_an_item_stays_in_it(marker: str) -> None:
-    assert kinds(f"{marker} a\n\n    ```\n\n    - not an item\n    ```\n\n{marker} b\n") == ["item", "item"]
+    assert kinds(f"{marker} a\n\n    ```\n\n    - not an item\n    ```\n\n{marker} b\n") == ["list"]

@@ -70,8 +70,7 @@ def test_side_panel_shows_what_it_was_told(qtbot: QtBot) -> None:
     panel.resize(300, 900)
     panel.show()
     before = colours(panel)
-    for rate in script.decode_rates():
-        panel.set_decode(rate)
+    panel.set_decode_history(script.decode_rates())
     panel.set_snapshot(script.snapshot())
     panel.set_context(8214, 65536, 1600)
     panel.set_state("generating")
@@ -95,3 +94,12 @@ def test_last_decode_figure_stays_when_nothing_is_generated(qtbot: QtBot) -> Non
     panel.set_decode(12.0)
     panel.set_decode(None)
     assert panel._rate == 12.0
+
+
+def test_line_takes_one_value_a_second(qtbot: QtBot) -> None:
+    panel = SidePanel()
+    qtbot.addWidget(panel)
+    for i in range(30):
+        panel.set_decode(10.0 + i)
+    assert len(panel._decode) == 1
+    assert panel._rate == 39.0

@@ -27,7 +27,7 @@ def launch(*arguments: str, after: str = "pass") -> subprocess.CompletedProcess[
 
 def test_version_is_that_of_the_project(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["--version"]) == 0
-    assert capsys.readouterr().out == f"layerdeck {engine.VERSION}\n"
+    assert capsys.readouterr().out.split(" (build ")[0].rstrip() == f"layerdeck {engine.VERSION}"
     assert tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"] == engine.VERSION
 
 
