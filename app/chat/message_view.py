@@ -54,6 +54,7 @@ class MessageView(QWidget):
         self._prefill: PrefillBar | None = None
         self._editor: MessageEditor | None = None
         self._footer_top = 0
+        self._column_width = 0
         self._actions: MessageActions | None = None
         self.setFocusPolicy(Qt.FocusPolicy.TabFocus)
         if row.role == "user":
@@ -217,6 +218,7 @@ class MessageView(QWidget):
 
     def layout_width(self, column: int) -> int:
         """Lay out for a text column of `column` pixels; the widget itself is GUTTER wider."""
+        self._column_width = column
         if self._bubble is not None:
             return self._layout_user(column) + _AFTER_USER
         return self._layout_answer(column) + _AFTER_ASSISTANT
@@ -268,7 +270,7 @@ class MessageView(QWidget):
             return
         shown = not self._stats.is_empty and self._prefill is None
         self._stats.setVisible(shown)
-        width = self._stats.sizeHint().width() if shown else 0
+        width = min(self._stats.sizeHint().width(), max(60, self._column_width - 3 * SIDE)) if shown else 0
         self._stats.setGeometry(GUTTER, self._footer_top, width, STATS_HEIGHT)
         if self._actions is not None:
             self._actions.setVisible(self._prefill is None)
