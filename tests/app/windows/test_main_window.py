@@ -243,6 +243,7 @@ def test_the_send_key_follows_the_setting(stage: Stage) -> None:
     stage.qtbot.waitUntil(lambda: len(stage.shown()) == 4)
 
 
+@pytest.mark.filterwarnings("ignore:path is deprecated:DeprecationWarning")
 def test_switching_chats_quickly_drops_what_was_still_being_rendered(stage: Stage) -> None:
     stage.load()
     stage.engine.answer = (Prefill(), Tokens(("```python\nx = 1\n```\n\nand $$a^2$$\n",)))
