@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from PySide6.QtCore import QObject, Signal
-from PySide6.QtGui import QGuiApplication
+from PySide6.QtGui import QAccessible, QAccessibleAnnouncementEvent, QGuiApplication
 from PySide6.QtWidgets import QWidget
 
 from app.bridge.engine_bridge import EngineBridge
@@ -304,6 +304,9 @@ class ChatController(QObject):
 
     def _on_updated(self, row: MessageRow) -> None:
         self._page.transcript.update_message(row)
+        if row.chat_id == self._chat_id and row.status in ("done", "error"):
+            said = tr("Chats", "Answer complete") if row.status == "done" else row.error
+            QAccessible.updateAccessibility(QAccessibleAnnouncementEvent(self._page.transcript, said))
 
     def _on_context(self, use: ContextUse) -> None:
         if use.chat_id == self._chat_id:
