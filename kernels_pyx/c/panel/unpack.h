@@ -185,7 +185,8 @@ LD_INLINE void ld_unpack_f32_panel(const uint8_t *w, size_t w_stride, int64_t n_
 }
 
 #define LD_DEFINE_UNPACK_F32(name) \
-    static __attribute__((noinline)) void ld_unpack_f32_##name(const uint8_t *w, size_t w_stride, int64_t n_rows, int64_t start, int64_t depth, int64_t k, float *panel) { \
+    static __attribute__((noinline)) void ld_unpack_f32_##name(const uint8_t *w, size_t w_stride, int64_t n_rows, int64_t start, \
+                                                               int64_t depth, int64_t k, float *panel) { \
         ld_unpack_f32_panel(w, w_stride, n_rows, start, depth, k, panel, ld_values_##name, ld_tail_values_##name); \
     }
 LD_DEFINE_UNPACK_F32(f32)
@@ -197,33 +198,56 @@ LD_DEFINE_UNPACK_F32(q8_0)
 LD_DEFINE_UNPACK_F32(q4_k)
 LD_DEFINE_UNPACK_F32(q6_k)
 
-// The loop of every `many`: tiles of rows, slices of values, then `step` activations at a time. `step` is the register tile's width.
-#define LD_DEFINE_MANY(name, unpack, tile, step) LD_DEFINE_MANY_EXPANDED(name, unpack, tile, step)
-#define LD_DEFINE_MANY_EXPANDED(name, unpack, tile, step) \
-    static void name(LD_FEW_ARGS, uint8_t *scratch) { \
-        for (int64_t row = 0; row < n; row += LD_PANEL_ROWS) { \
-            const int64_t n_rows = n - row < LD_PANEL_ROWS ? n - row : LD_PANEL_ROWS; \
-            for (int64_t g = 0; g < k / 32; g += LD_PANEL_GROUPS) { \
-                const int64_t n_groups = k / 32 - g < LD_PANEL_GROUPS ? k / 32 - g : LD_PANEL_GROUPS; \
-                unpack(w + row * w_stride, w_stride, n_rows, g, n_groups, scratch); \
-                for (int64_t a = 0; a < n_act; a += step) \
-                    tile(scratch, act + a * act_stride, act_stride, n_act - a < step ? n_act - a : step, y + a * y_stride + row, y_stride, n_rows, k, g, n_groups); \
-            } \
-        } \
-    }
+// A tile multiplies the slice that scratch holds with up to its width of activations; y and act are those of its first row and value.
+// Integer tiles take groups g .. g + n_groups, f32 tiles values start .. start + depth; both set y for the first slice and add to it
+// for the others.
+#define LD_TILE_ARGS \
+    const uint8_t *scratch, const uint8_t *act, size_t act_stride, int64_t n_act, float *y, size_t y_stride, int64_t n_rows, int64_t k, \
+        int64_t g, int64_t n_groups
+#define LD_TILE_PASS(n_act) scratch, act, act_stride, n_act, y, y_stride, n_rows, k, g, n_groups
+#define LD_F32_TILE_ARGS \
+    const uint8_t *scratch, const uint8_t *act, size_t act_stride, int64_t n_act, float *y, size_t y_stride, int64_t n_rows, \
+        int64_t start, int64_t depth
+#define LD_F32_TILE_PASS(n_act) scratch, act, act_stride, n_act, y, y_stride, n_rows, start, depth
 
-#define LD_DEFINE_MANY_F32(name, unpack, tile, step) LD_DEFINE_MANY_F32_EXPANDED(name, unpack, tile, step)
-#define LD_DEFINE_MANY_F32_EXPANDED(name, unpack, tile, step) \
-    static void name(LD_FEW_ARGS, uint8_t *scratch) { \
-        for (int64_t row = 0; row < n; row += LD_PANEL_ROWS) { \
-            const int64_t n_rows = n - row < LD_PANEL_ROWS ? n - row : LD_PANEL_ROWS; \
-            for (int64_t start = 0; start < k; start += LD_PANEL_DEPTH) { \
-                const int64_t depth = k - start < LD_PANEL_DEPTH ? k - start : LD_PANEL_DEPTH; \
-                unpack(w + row * w_stride, w_stride, n_rows, start, depth, k, (float *)scratch); \
-                for (int64_t a = 0; a < n_act; a += step) \
-                    tile((const float *)scratch, act + a * act_stride, act_stride, n_act - a < step ? n_act - a : step, y + a * y_stride + row, y_stride, n_rows, start, depth); \
-            } \
-        } \
+typedef void (*ld_unpack_fn)(const uint8_t *w, size_t w_stride, int64_t n_rows, int64_t g, int64_t n_groups, uint8_t *scratch);
+typedef void (*ld_tile_fn)(LD_TILE_ARGS);
+typedef void (*ld_unpack_f32_fn)(const uint8_t *w, size_t w_stride, int64_t n_rows, int64_t start, int64_t depth, int64_t k, float *panel);
+typedef void (*ld_f32_tile_fn)(LD_F32_TILE_ARGS);
+
+static inline int64_t ld_least(int64_t a, int64_t b) { return a < b ? a : b; }
+
+// The loops of every `many`: tiles of rows, slices of values, `width` activations at a time.
+LD_INLINE void ld_many_by_tiles(LD_FEW_ARGS, uint8_t *scratch, ld_unpack_fn unpack, ld_tile_fn tile, const int width) {
+    for (int64_t row = 0; row < n; row += LD_PANEL_ROWS) {
+        const int64_t n_rows = ld_least(n - row, LD_PANEL_ROWS);
+        for (int64_t g = 0; g < k / 32; g += LD_PANEL_GROUPS) {
+            const int64_t n_groups = ld_least(k / 32 - g, LD_PANEL_GROUPS);
+            unpack(w + row * w_stride, w_stride, n_rows, g, n_groups, scratch);
+            for (int64_t a = 0; a < n_act; a += width)
+                tile(scratch, act + a * act_stride, act_stride, ld_least(n_act - a, width), y + a * y_stride + row, y_stride, n_rows, k, g,
+                     n_groups);
+        }
     }
+}
+
+LD_INLINE void ld_many_by_f32_tiles(LD_FEW_ARGS, uint8_t *scratch, ld_unpack_f32_fn unpack, ld_f32_tile_fn tile, const int width) {
+    for (int64_t row = 0; row < n; row += LD_PANEL_ROWS) {
+        const int64_t n_rows = ld_least(n - row, LD_PANEL_ROWS);
+        for (int64_t start = 0; start < k; start += LD_PANEL_DEPTH) {
+            const int64_t depth = ld_least(k - start, LD_PANEL_DEPTH);
+            unpack(w + row * w_stride, w_stride, n_rows, start, depth, k, (float *)scratch);
+            for (int64_t a = 0; a < n_act; a += width)
+                tile(scratch, act + a * act_stride, act_stride, ld_least(n_act - a, width), y + a * y_stride + row, y_stride, n_rows, start,
+                     depth);
+        }
+    }
+}
+
+#define LD_DEFINE_MANY(name, unpack, tile, width) LD_DEFINE_MANY_EXPANDED(name, unpack, tile, width)
+#define LD_DEFINE_MANY_EXPANDED(name, unpack, tile, width) \
+    static void name(LD_FEW_ARGS, uint8_t *scratch) { ld_many_by_tiles(LD_FEW_PASS, scratch, unpack, tile, width); }
+#define LD_DEFINE_MANY_F32(name, unpack, tile, width) \
+    static void name(LD_FEW_ARGS, uint8_t *scratch) { ld_many_by_f32_tiles(LD_FEW_PASS, scratch, unpack, tile, width); }
 
 #pragma GCC pop_options
