@@ -1,4 +1,5 @@
-// Fills the kernel tables: for each ISA that this machine has, the best kernel at or below it. The one C file that compiles kernels.
+// Fills the kernel tables: for each ISA that this machine has, the best kernel at or below it. The one C file that compiles
+// kernels.
 #include "dispatch.h"
 #if defined(__x86_64__)
 #include <immintrin.h> // before the first target region: gcc 12 refuses it inside one

@@ -1,5 +1,5 @@
-// The integer panel for AVX-512 VNNI: a tile of 32 rows by 6 activations, int32 sums of a scale group and f32 sums of the slice all in
-// registers (12 + 12). vpdpbusd is inline assembly: gcc 12 copies and spills the accumulators of chained intrinsics.
+// The integer panel for AVX-512 VNNI: a tile of 32 rows by 6 activations, int32 sums of a scale group and f32 sums of the slice
+// all in registers (12 + 12). vpdpbusd is inline assembly: gcc 12 copies and spills the accumulators of chained intrinsics.
 #pragma once
 #pragma GCC push_options
 #pragma GCC target("avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")

@@ -198,9 +198,9 @@ LD_DEFINE_UNPACK_F32(q8_0)
 LD_DEFINE_UNPACK_F32(q4_k)
 LD_DEFINE_UNPACK_F32(q6_k)
 
-// A tile multiplies the slice that scratch holds with up to its width of activations; y and act are those of its first row and value.
-// Integer tiles take groups g .. g + n_groups, f32 tiles values start .. start + depth; both set y for the first slice and add to it
-// for the others.
+// A tile multiplies the slice that scratch holds with up to its width of activations; y and act are those of its first row and
+// value. Integer tiles take groups g .. g + n_groups, f32 tiles values start .. start + depth; both set y for the first slice and
+// add to it for the others.
 #define LD_TILE_ARGS \
     const uint8_t *scratch, const uint8_t *act, size_t act_stride, int64_t n_act, float *y, size_t y_stride, int64_t n_rows, int64_t k, \
         int64_t g, int64_t n_groups

@@ -1,6 +1,6 @@
-// The integer panel with 256-bit registers: tiles of 16 rows by up to 4 activations; int32 sums of a scale group in registers, f32 sums
-// of the slice in the L1 cache. Included once for each instruction set, inside its target region, with LD_NAME(x) giving x its
-// suffix and this step defined for it:
+// The integer panel with 256-bit registers: tiles of 16 rows by up to 4 activations; int32 sums of a scale group in registers,
+// f32 sums of the slice in the L1 cache. Included once for each instruction set, inside its target region, with LD_NAME(x) giving
+// x its suffix and this step defined for it:
 //   LD_NAME(ld_group_sums)(q, x, act_stride, n_act, n_steps, kind, sum)  sum[a][h] = the products of n_steps steps of 8 rows
 
 LD_INLINE void LD_NAME(ld_int_tile)(LD_TILE_ARGS, ld_slice_scales_fn slice_scales, const int n_scales, const int kind,
