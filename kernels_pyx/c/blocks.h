@@ -29,9 +29,9 @@ static_assert(sizeof(ld_block_q8_0) == 34, "Q8_0");
 static_assert(sizeof(ld_block_q4_k) == 144, "Q4_K");
 static_assert(sizeof(ld_block_q6_k) == 210, "Q6_K");
 
-// The packed scales of a Q4_K block: bytes 0..3 hold scales 0..3 and bytes 4..7 mins 0..3 in their low 6 bits; bytes 8..11 hold the low
-// 4 bits of scales 4..7 (low nibble) and mins 4..7 (high nibble), whose top 2 bits are the top bits of bytes 0..3 and 4..7.
-// scales and mins: four per 32-bit word, value i in byte i % 4 of word i / 4.
+// The packed scales of a Q4_K block: bytes 0..3 hold scales 0..3 and bytes 4..7 mins 0..3 in their low 6 bits; bytes 8..11 hold
+// the low 4 bits of scales 4..7 (low nibble) and mins 4..7 (high nibble), whose top 2 bits are the top bits of bytes 0..3 and
+// 4..7. scales and mins: four per 32-bit word, value i in byte i % 4 of word i / 4.
 static inline void ld_q4_k_scales(const uint8_t packed[12], uint32_t scales[2], uint32_t mins[2]) {
     uint32_t w[3];
     memcpy(w, packed, 12);

@@ -1,4 +1,5 @@
-// Fills the kernel tables: for each ISA that this machine has, the best kernel at or below it. The one C file that compiles kernels.
+// Fills the kernel tables: for each ISA that this machine has, the best kernel at or below it. The one C file that compiles
+// kernels.
 #include "dispatch.h"
 #if defined(__x86_64__)
 #include <immintrin.h> // before the first target region: gcc 12 refuses it inside one
@@ -110,6 +111,9 @@ static void ld_add_isa(ld_table *table, ld_format_kernels *formats, ld_isa isa) 
     if (added->q8_256) table->quantize[LD_ACT_Q8_256] = added->q8_256;
 }
 
+// avx512 means without VNNI of either coding, so that it shows what such machines get.
+static int ld_may_use(ld_isa cap, ld_isa isa) { return isa <= cap && !(cap == LD_ISA_AVX512 && isa == LD_ISA_AVXVNNI); }
+
 void ld_dispatch_init(ld_isa cap) {
     for (int isa = 0; isa < LD_N_ISAS; isa++) {
         ld_table *table = &ld_tables[isa];
@@ -117,7 +121,7 @@ void ld_dispatch_init(ld_isa cap) {
         table->quantize[LD_ACT_F32] = ld_quantize_f32_scalar;
         ld_set_format_acts(ld_formats[isa]);
         for (int below = 0; below <= isa; below++)
-            if (ld_has_isa((ld_isa)below)) ld_add_isa(table, ld_formats[isa], (ld_isa)below);
+            if (ld_has_isa((ld_isa)below) && ld_may_use((ld_isa)isa, (ld_isa)below)) ld_add_isa(table, ld_formats[isa], (ld_isa)below);
     }
     while (!ld_has_isa(cap)) cap = (ld_isa)(cap - 1);
     ld_cap = cap;

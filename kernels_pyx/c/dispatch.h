@@ -19,8 +19,8 @@ typedef enum { LD_ISA_SCALAR = 0, LD_ISA_AVX2 = 1, LD_ISA_AVXVNNI = 2, LD_ISA_AV
 // y = W x for n_act activations (1..LD_FEW_MAX), reading W once and prefetching ahead: memory-bound.
 typedef void (*ld_linear_few)(const uint8_t *w, size_t w_stride, const uint8_t *act, size_t act_stride, int64_t n_act, float *y,
                               size_t y_stride, int64_t k, int64_t n);
-// The same for many activations: unpacks a tile of weight rows once into scratch (64-byte aligned, ld_many_scratch_bytes(k) bytes)
-// and multiplies it with all activations: compute-bound.
+// The same for many activations: unpacks a tile of weight rows once into scratch (64-byte aligned, ld_many_scratch_bytes(k)
+// bytes) and multiplies it with all activations: compute-bound.
 typedef void (*ld_linear_many)(const uint8_t *w, size_t w_stride, const uint8_t *act, size_t act_stride, int64_t n_act, float *y,
                                size_t y_stride, int64_t k, int64_t n, uint8_t *scratch);
 typedef void (*ld_quantize)(const float *x, uint8_t *act, int64_t k);
@@ -97,7 +97,8 @@ static inline size_t ld_act_sums_at(ld_act act, int64_t k) {
     return ld_act_scales_at(k) + ld_align64(4 * (size_t)(k / (act == LD_ACT_Q8_32 ? 32 : 256)));
 }
 
-// A multiple of 64, and an odd one from 1 KiB up: rows a multiple of 4 KiB apart would all fall into the same sets of the L1 cache.
+// A multiple of 64, and an odd one from 1 KiB up: rows a multiple of 4 KiB apart would all fall into the same sets of the L1
+// cache.
 static inline size_t ld_act_row_bytes(ld_act act, int64_t k) {
     const size_t bytes = act == LD_ACT_F32      ? ld_align64(4 * (size_t)k)
                          : act == LD_ACT_Q8_32 ? ld_act_sums_at(act, k) + ld_align64(4 * (size_t)(k / 32))

@@ -27,7 +27,7 @@ class Case:
         weights = random_weights(fmt.name, n, k, rng)
         x = rng.normal(0, 1, (n_act, k)).astype(np.float32)
         self.want, self.bound = self._exact(fmt, act, weights, x)
-        w, w_stride = self._place_weights(fmt, weights)
+        w, w_stride = self._place_weights(weights)
         acts, act_stride = self._place_activations(isa, act, x)
         self.n, self.n_act, self.y_stride = n, n_act, n + 3
         self._y = np.full(GUARD + n_act * self.y_stride + GUARD, np.float32(1234.5))
@@ -47,11 +47,10 @@ class Case:
         return exact_x @ exact_w.T, np.stack([dot_bound(exact_w, row) for row in exact_x])
 
     @staticmethod
-    def _place_weights(fmt: QuantFormat, weights: U8) -> tuple[U8, int]:
-        """Rows a few bytes apart, the first at an address that is only a multiple of the format's own alignment."""
-        step = 4 if fmt.name == "F32" else 2
-        stride = weights.shape[1] + step
-        placed = aligned(len(weights) * stride, offset=step)
+    def _place_weights(weights: U8) -> tuple[U8, int]:
+        """Rows a byte apart, the first at an odd address."""
+        stride = weights.shape[1] + 1
+        placed = aligned(len(weights) * stride, offset=1)
         for i, row in enumerate(weights):
             placed[i * stride : i * stride + len(row)] = row
         last = (len(weights) - 1) * stride + weights.shape[1]

@@ -1,5 +1,5 @@
-// The dot family for AVX2 + FMA + F16C. Products of unsigned by signed bytes are summed in pairs to int16 (vpmaddubsw), which saturates:
-// dot.h says why none of the sums here can.
+// The dot family for AVX2 + FMA + F16C. Products of unsigned by signed bytes are summed in pairs to int16 (vpmaddubsw), which
+// saturates: dot.h says why none of the sums here can.
 #pragma once
 #pragma GCC push_options
 #pragma GCC target("avx2,fma,f16c")

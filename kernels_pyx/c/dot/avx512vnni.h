@@ -1,5 +1,5 @@
-// The dot family for AVX-512 VNNI: Q4_0, Q4_1 and Q4_K with 512-bit registers (a third fewer instructions for a byte of weights, which is
-// what bounds them), the others by the 256-bit loops with vpdpbusd.
+// The dot family for AVX-512 VNNI: Q4_0, Q4_1 and Q4_K with 512-bit registers (fewer instructions and loads for a byte of weights,
+// which is what bounds them), the others by the 256-bit loops with vpdpbusd.
 #pragma once
 #pragma GCC push_options
 #pragma GCC target("avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")
@@ -13,8 +13,8 @@
 // The sixteen sums as eight.
 LD_INLINE __m256 ld_fold16(__m512 v) { return _mm256_add_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1)); }
 
-// Four blocks of 18 or 20 bytes are two loads: their 64 bytes of nibbles, and their d and m (d again where there is no m) as f32 in turns,
-// are picked out by one shuffle each. Single loads would be 8, and loads bound these loops.
+// Four blocks of 18 or 20 bytes are two loads: their 64 bytes of nibbles, and their d and m (d again where there is no m) as f32
+// in turns, are picked out by one shuffle each. Single loads would be 8, and loads bound these loops.
 typedef struct { __m512i packed; __m256 d_m; } ld_four_blocks;
 
 LD_INLINE ld_four_blocks ld_four_q4_1(const uint8_t *block) {
@@ -98,8 +98,8 @@ LD_INLINE void ld_rows_q4_1_avx512vnni(LD_ROWS_ARGS) { ld_rows_nibbles_avx512vnn
 LD_DEFINE_FEW(ld_few_q4_0_avx512vnni, ld_rows_q4_0_avx512vnni, LD_MAX_SUMS)
 LD_DEFINE_FEW(ld_few_q4_1_avx512vnni, ld_rows_q4_1_avx512vnni, LD_MAX_SUMS)
 
-// 64 bytes hold groups 0 and 2 in their low and 1 and 3 in their high nibbles. The sums of four products (at most 4 * 15 * 127) fit
-// int16: packed, groups side by side, they meet their scales in one vpdpwssd.
+// 64 bytes hold groups 0 and 2 in their low and 1 and 3 in their high nibbles. The sums of four products (at most 4 * 15 * 127)
+// fit int16: packed, groups side by side, they meet their scales in one vpdpwssd.
 LD_INLINE void ld_rows_q4_k_avx512vnni(LD_ROWS_ARGS) {
     const __m512i low4 = _mm512_set1_epi8(15), zero = _mm512_setzero_si512();
     // int16 scale i of a quarter register is bytes 2i, 2i + 1; packing puts four sums of an even group before four of the odd one

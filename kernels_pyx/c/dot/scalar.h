@@ -145,7 +145,8 @@ static inline void ld_many_by_few(ld_linear_few few, const uint8_t *w, size_t w_
     }
 }
 
-#define LD_FEW_ARGS const uint8_t *w, size_t w_stride, const uint8_t *act, size_t act_stride, int64_t n_act, float *y, size_t y_stride, int64_t k, int64_t n
+#define LD_FEW_ARGS \
+    const uint8_t *w, size_t w_stride, const uint8_t *act, size_t act_stride, int64_t n_act, float *y, size_t y_stride, int64_t k, int64_t n
 #define LD_FEW_PASS w, w_stride, act, act_stride, n_act, y, y_stride, k, n
 
 #define LD_SCALAR_MANY(op, name) \
@@ -203,8 +204,11 @@ LD_SCALAR_FLOAT(f32)
 LD_SCALAR_FLOAT(f16)
 LD_SCALAR_FLOAT(bf16)
 
-#define LD_ROW_FLOAT(id, name, isa) {id, ld_few_##name##_##isa, ld_few_##name##_##isa, ld_many_##name##_##isa, ld_many_##name##_##isa, ld_to_f32_##name##_##isa}
-#define LD_ROW_QUANT(id, name, isa) {id, ld_few_##name##_##isa, ld_few_##name##_f32_##isa, ld_many_##name##_##isa, ld_many_##name##_f32_##isa, ld_to_f32_##name##_##isa}
+// All kernels of a format on one instruction set; those of a float format are their own f32 ones.
+#define LD_ROW_FLOAT(id, name, isa) LD_ROW_ALL(id, name, name, isa)
+#define LD_ROW_QUANT(id, name, isa) LD_ROW_ALL(id, name, name##_f32, isa)
+#define LD_ROW_ALL(id, name, name_f32, isa) \
+    {id, ld_few_##name##_##isa, ld_few_##name_f32##_##isa, ld_many_##name##_##isa, ld_many_##name_f32##_##isa, ld_to_f32_##name##_##isa}
 
 static const ld_kernel_row ld_rows_scalar[] = {
     LD_ROW_FLOAT(0, f32, scalar), LD_ROW_FLOAT(1, f16, scalar),  LD_ROW_QUANT(2, q4_0, scalar),  LD_ROW_QUANT(3, q4_1, scalar),

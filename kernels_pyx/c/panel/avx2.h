@@ -60,13 +60,12 @@ LD_INLINE void ld_group_sums_avx2(const uint8_t *q, const uint8_t *x, size_t act
 #undef LD_INT8_BIAS
 #undef LD_UNPACK_Q8_0
 
-LD_INLINE void ld_f32_tile_avx2(const float *panel, const uint8_t *act, size_t act_stride, const int n_act, float *y, size_t y_stride,
-                                int64_t n_rows, int64_t start, int64_t depth) {
+LD_INLINE void ld_f32_tile_avx2(LD_F32_TILE_ARGS) {
     for (int64_t first = 0; first < n_rows; first += 16) {
         __m256 acc[6][2];
         LD_UNROLL for (int a = 0; a < n_act; a++) acc[a][0] = acc[a][1] = _mm256_setzero_ps();
         const uint8_t *x = act + 4 * start;
-        const float *w = panel + first;
+        const float *w = (const float *)scratch + first;
         for (int64_t i = 0; i < depth; i++) {
             const __m256 w0 = _mm256_load_ps(w), w1 = _mm256_load_ps(w + 8);
             LD_UNROLL for (int a = 0; a < n_act; a++) {
@@ -82,15 +81,14 @@ LD_INLINE void ld_f32_tile_avx2(const float *panel, const uint8_t *act, size_t a
     }
 }
 
-static void ld_tile_f32_avx2(const float *panel, const uint8_t *act, size_t act_stride, int64_t n_act, float *y, size_t y_stride,
-                             int64_t n_rows, int64_t start, int64_t depth) {
+static void ld_tile_f32_avx2(LD_F32_TILE_ARGS) {
     switch (n_act) {
-    case 1: ld_f32_tile_avx2(panel, act, act_stride, 1, y, y_stride, n_rows, start, depth); return;
-    case 2: ld_f32_tile_avx2(panel, act, act_stride, 2, y, y_stride, n_rows, start, depth); return;
-    case 3: ld_f32_tile_avx2(panel, act, act_stride, 3, y, y_stride, n_rows, start, depth); return;
-    case 4: ld_f32_tile_avx2(panel, act, act_stride, 4, y, y_stride, n_rows, start, depth); return;
-    case 5: ld_f32_tile_avx2(panel, act, act_stride, 5, y, y_stride, n_rows, start, depth); return;
-    default: ld_f32_tile_avx2(panel, act, act_stride, 6, y, y_stride, n_rows, start, depth); return;
+    case 1: ld_f32_tile_avx2(LD_F32_TILE_PASS(1)); return;
+    case 2: ld_f32_tile_avx2(LD_F32_TILE_PASS(2)); return;
+    case 3: ld_f32_tile_avx2(LD_F32_TILE_PASS(3)); return;
+    case 4: ld_f32_tile_avx2(LD_F32_TILE_PASS(4)); return;
+    case 5: ld_f32_tile_avx2(LD_F32_TILE_PASS(5)); return;
+    default: ld_f32_tile_avx2(LD_F32_TILE_PASS(6)); return;
     }
 }
 

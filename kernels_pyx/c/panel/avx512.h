@@ -3,8 +3,7 @@
 #pragma GCC push_options
 #pragma GCC target("avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl")
 
-LD_INLINE void ld_f32_tile_avx512(const float *panel, const uint8_t *act, size_t act_stride, const int n_act, float *y, size_t y_stride,
-                                  int64_t n_rows, int64_t start, int64_t depth) {
+LD_INLINE void ld_f32_tile_avx512(LD_F32_TILE_ARGS) {
     const __mmask16 masks[2] = {(__mmask16)(n_rows >= 16 ? 0xffff : (1 << n_rows) - 1),
                                 (__mmask16)(n_rows >= 32 ? 0xffff : n_rows <= 16 ? 0 : (1 << (n_rows - 16)) - 1)};
     __m512 acc[6][2];
@@ -12,6 +11,7 @@ LD_INLINE void ld_f32_tile_avx512(const float *panel, const uint8_t *act, size_t
         LD_UNROLL for (int h = 0; h < 2; h++)
             acc[a][h] = start ? _mm512_maskz_loadu_ps(masks[h], y + a * y_stride + 16 * h) : _mm512_setzero_ps();
     const uint8_t *x = act + 4 * start;
+    const float *panel = (const float *)scratch;
     for (int64_t i = 0; i < depth; i++) {
         const __m512 w0 = _mm512_load_ps(panel), w1 = _mm512_load_ps(panel + 16);
         LD_UNROLL for (int a = 0; a < n_act; a++) {
@@ -26,15 +26,14 @@ LD_INLINE void ld_f32_tile_avx512(const float *panel, const uint8_t *act, size_t
         LD_UNROLL for (int h = 0; h < 2; h++) _mm512_mask_storeu_ps(y + a * y_stride + 16 * h, masks[h], acc[a][h]);
 }
 
-static void ld_tile_f32_avx512(const float *panel, const uint8_t *act, size_t act_stride, int64_t n_act, float *y, size_t y_stride,
-                               int64_t n_rows, int64_t start, int64_t depth) {
+static void ld_tile_f32_avx512(LD_F32_TILE_ARGS) {
     switch (n_act) {
-    case 1: ld_f32_tile_avx512(panel, act, act_stride, 1, y, y_stride, n_rows, start, depth); return;
-    case 2: ld_f32_tile_avx512(panel, act, act_stride, 2, y, y_stride, n_rows, start, depth); return;
-    case 3: ld_f32_tile_avx512(panel, act, act_stride, 3, y, y_stride, n_rows, start, depth); return;
-    case 4: ld_f32_tile_avx512(panel, act, act_stride, 4, y, y_stride, n_rows, start, depth); return;
-    case 5: ld_f32_tile_avx512(panel, act, act_stride, 5, y, y_stride, n_rows, start, depth); return;
-    default: ld_f32_tile_avx512(panel, act, act_stride, 6, y, y_stride, n_rows, start, depth); return;
+    case 1: ld_f32_tile_avx512(LD_F32_TILE_PASS(1)); return;
+    case 2: ld_f32_tile_avx512(LD_F32_TILE_PASS(2)); return;
+    case 3: ld_f32_tile_avx512(LD_F32_TILE_PASS(3)); return;
+    case 4: ld_f32_tile_avx512(LD_F32_TILE_PASS(4)); return;
+    case 5: ld_f32_tile_avx512(LD_F32_TILE_PASS(5)); return;
+    default: ld_f32_tile_avx512(LD_F32_TILE_PASS(6)); return;
     }
 }
 

@@ -1,5 +1,5 @@
-// The integer panel for AVX-512 VNNI: a tile of 32 rows by 6 activations, int32 sums of a scale group and f32 sums of the slice all in
-// registers (12 + 12). vpdpbusd is inline assembly: gcc 12 copies and spills the accumulators of chained intrinsics.
+// The integer panel for AVX-512 VNNI: a tile of 32 rows by 6 activations, int32 sums of a scale group and f32 sums of the slice
+// all in registers (12 + 12). vpdpbusd is inline assembly: gcc 12 copies and spills the accumulators of chained intrinsics.
 #pragma once
 #pragma GCC push_options
 #pragma GCC target("avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")
@@ -7,9 +7,7 @@
 #define LD_DPBUSD_ZMM(sum, w, x) __asm__("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(w), "v"(x))
 
 // y[a][row] += panel rows times n_act activations over n_groups groups from group g on; n_scales scale groups in each group.
-LD_INLINE void ld_int_tile_avx512vnni(const uint8_t *scratch, const uint8_t *act, size_t act_stride, const int n_act, float *y,
-                                      size_t y_stride, int64_t n_rows, int64_t k, int64_t g, int64_t n_groups,
-                                      ld_slice_scales_fn slice_scales, const int n_scales) {
+LD_INLINE void ld_int_tile_avx512vnni(LD_TILE_ARGS, ld_slice_scales_fn slice_scales, const int n_scales) {
     const ld_int_panel panel = ld_int_panel_in((uint8_t *)scratch);
     float dx[6][2 * LD_PANEL_GROUPS], sx[6][2 * LD_PANEL_GROUPS];
     LD_UNROLL for (int a = 0; a < n_act; a++) slice_scales(act + a * act_stride, k, g, n_groups, dx[a], sx[a]);
@@ -50,14 +48,14 @@ LD_INLINE void ld_int_tile_avx512vnni(const uint8_t *scratch, const uint8_t *act
 
 // The tile with a constant number of activations, so that its sums are registers.
 #define LD_DEFINE_TILE(name, slice_scales, n_scales) \
-    static void name(const uint8_t *scratch, const uint8_t *act, size_t act_stride, int64_t n_act, float *y, size_t y_stride, int64_t n_rows, int64_t k, int64_t g, int64_t n_groups) { \
+    static void name(LD_TILE_ARGS) { \
         switch (n_act) { \
-        case 1: ld_int_tile_avx512vnni(scratch, act, act_stride, 1, y, y_stride, n_rows, k, g, n_groups, slice_scales, n_scales); return; \
-        case 2: ld_int_tile_avx512vnni(scratch, act, act_stride, 2, y, y_stride, n_rows, k, g, n_groups, slice_scales, n_scales); return; \
-        case 3: ld_int_tile_avx512vnni(scratch, act, act_stride, 3, y, y_stride, n_rows, k, g, n_groups, slice_scales, n_scales); return; \
-        case 4: ld_int_tile_avx512vnni(scratch, act, act_stride, 4, y, y_stride, n_rows, k, g, n_groups, slice_scales, n_scales); return; \
-        case 5: ld_int_tile_avx512vnni(scratch, act, act_stride, 5, y, y_stride, n_rows, k, g, n_groups, slice_scales, n_scales); return; \
-        default: ld_int_tile_avx512vnni(scratch, act, act_stride, 6, y, y_stride, n_rows, k, g, n_groups, slice_scales, n_scales); return; \
+        case 1: ld_int_tile_avx512vnni(LD_TILE_PASS(1), slice_scales, n_scales); return; \
+        case 2: ld_int_tile_avx512vnni(LD_TILE_PASS(2), slice_scales, n_scales); return; \
+        case 3: ld_int_tile_avx512vnni(LD_TILE_PASS(3), slice_scales, n_scales); return; \
+        case 4: ld_int_tile_avx512vnni(LD_TILE_PASS(4), slice_scales, n_scales); return; \
+        case 5: ld_int_tile_avx512vnni(LD_TILE_PASS(5), slice_scales, n_scales); return; \
+        default: ld_int_tile_avx512vnni(LD_TILE_PASS(6), slice_scales, n_scales); return; \
         } \
     }
 LD_DEFINE_TILE(ld_tile_q8_32_avx512vnni, ld_slice_scales_q8_32, 1)

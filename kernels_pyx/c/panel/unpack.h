@@ -26,55 +26,95 @@ LD_INLINE void ld_transpose8(const __m256i in[8], __m256i out[8]) {
 enum { LD_NIBBLES, LD_SIX_BITS, LD_INT8 };
 
 typedef __m256i (*ld_quants_fn)(const uint8_t *row, int64_t g);
-typedef void (*ld_scales_fn)(const uint8_t *row, int64_t g, float *d, float *m); // writes d[0], m[0] (and [LD_PANEL_ROWS] for a second)
+// Writes d and m of eight rows for n_groups groups from group g on: d[scale group * LD_PANEL_ROWS + row].
+typedef void (*ld_scales_fn)(const uint8_t *const rows[8], int64_t g, int64_t n_groups, float *d, float *m);
 
 // The tile at w as an integer panel: n_groups groups from group g on, n_scales scale groups in each.
 LD_INLINE void ld_unpack_int_panel(const uint8_t *w, size_t w_stride, int64_t n_rows, int64_t g, int64_t n_groups, uint8_t *scratch,
-                                   ld_quants_fn quants, ld_scales_fn scales, const int n_scales) {
+                                   ld_quants_fn quants, ld_scales_fn scales) {
     const ld_int_panel panel = ld_int_panel_in(scratch);
     for (int64_t first = 0; first < LD_PANEL_ROWS; first += 8) {
         const uint8_t *rows[8];
-        LD_UNROLL for (int i = 0; i < 8; i++) rows[i] = w + (size_t)(first + i < n_rows ? first + i : n_rows - 1) * w_stride;
+        for (int i = 0; i < 8; i++) rows[i] = w + (size_t)(first + i < n_rows ? first + i : n_rows - 1) * w_stride;
+        scales(rows, g, n_groups, panel.d + first, panel.m + first);
         for (int64_t j = 0; j < n_groups; j++) {
             __m256i in[8], out[8];
-            float *d = panel.d + j * n_scales * LD_PANEL_ROWS + first, *m = panel.m + j * n_scales * LD_PANEL_ROWS + first;
-            LD_UNROLL for (int i = 0; i < 8; i++) {
-                in[i] = quants(rows[i], g + j);
-                scales(rows[i], g + j, d + i, m + i);
-            }
+            uint8_t *q = panel.q + j * LD_GROUP_BYTES + 4 * first;
+            LD_UNROLL for (int i = 0; i < 8; i++) in[i] = quants(rows[i], g + j);
             ld_transpose8(in, out);
-            LD_UNROLL for (int i = 0; i < 8; i++) _mm256_store_si256((__m256i *)(panel.q + j * LD_GROUP_BYTES + 128 * i + 4 * first), out[i]);
+            LD_UNROLL for (int i = 0; i < 8; i++) _mm256_store_si256((__m256i *)(q + 128 * i), out[i]);
         }
     }
 }
 
-LD_INLINE void ld_panel_scales_q4_0(const uint8_t *row, int64_t g, float *d, float *m) {
-    *d = ld_half(((const ld_block_q4_0 *)row)[g].d);
-    *m = -8 * *d;
+// Formats with an f16 d at the start of a block of `bytes`, and m = d * factor.
+LD_INLINE void ld_panel_scales_by_d(const uint8_t *const rows[8], int64_t g, int64_t n_groups, float *d, float *m, const int bytes,
+                                    const float factor) {
+    for (int64_t j = 0; j < n_groups; j++) {
+        ld_f16 halves[8];
+        LD_UNROLL for (int i = 0; i < 8; i++) halves[i] = *(const ld_packed16 *)(rows[i] + (g + j) * bytes);
+        const __m256 values = _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)halves));
+        _mm256_store_ps(d + j * LD_PANEL_ROWS, values);
+        _mm256_store_ps(m + j * LD_PANEL_ROWS, _mm256_mul_ps(values, _mm256_set1_ps(factor)));
+    }
 }
 
-LD_INLINE void ld_panel_scales_q4_1(const uint8_t *row, int64_t g, float *d, float *m) {
-    const ld_scales scales = ld_scales_q4_1(row, g);
-    *d = scales.d;
-    *m = scales.m;
+LD_INLINE void ld_panel_scales_q4_0(const uint8_t *const rows[8], int64_t g, int64_t n_groups, float *d, float *m) {
+    ld_panel_scales_by_d(rows, g, n_groups, d, m, 18, -8);
 }
 
-LD_INLINE void ld_panel_scales_q8_0(const uint8_t *row, int64_t g, float *d, float *m) {
-    *d = ld_half(((const ld_block_q8_0 *)row)[g].d);
-    *m = -128 * *d;
+LD_INLINE void ld_panel_scales_q8_0(const uint8_t *const rows[8], int64_t g, int64_t n_groups, float *d, float *m) {
+    ld_panel_scales_by_d(rows, g, n_groups, d, m, 34, -128);
 }
 
-LD_INLINE void ld_panel_scales_q4_k(const uint8_t *row, int64_t g, float *d, float *m) {
-    const ld_scales scales = ld_scales_q4_k(row, g);
-    *d = scales.d;
-    *m = scales.m;
+LD_INLINE void ld_panel_scales_q4_1(const uint8_t *const rows[8], int64_t g, int64_t n_groups, float *d, float *m) {
+    for (int64_t j = 0; j < n_groups; j++) {
+        uint32_t both[8]; // d below m
+        LD_UNROLL for (int i = 0; i < 8; i++) both[i] = *(const ld_packed32 *)(rows[i] + (g + j) * 20);
+        const __m256i words = ld_load256(both);
+        const __m256i halves = _mm256_permute4x64_epi64(
+            _mm256_packus_epi32(_mm256_and_si256(words, _mm256_set1_epi32(0xffff)), _mm256_srli_epi32(words, 16)), 0xd8);
+        _mm256_store_ps(d + j * LD_PANEL_ROWS, _mm256_cvtph_ps(_mm256_castsi256_si128(halves)));
+        _mm256_store_ps(m + j * LD_PANEL_ROWS, _mm256_cvtph_ps(_mm256_extracti128_si256(halves, 1)));
+    }
 }
 
-LD_INLINE void ld_panel_scales_q6_k(const uint8_t *row, int64_t g, float *d, float *m) {
-    const ld_block_q6_k *block = (const ld_block_q6_k *)row + g / 8;
-    LD_UNROLL for (int i = 0; i < 2; i++) {
-        d[i * LD_PANEL_ROWS] = ld_half(block->d) * (float)block->scales[2 * (g % 8) + i];
-        m[i * LD_PANEL_ROWS] = -32 * d[i * LD_PANEL_ROWS];
+// Eight scales of each of eight rows, transposed: out[scale group * LD_PANEL_ROWS + row].
+LD_INLINE void ld_store_scales8(const __m256 rows[8], float *out) {
+    __m256i in[8], transposed[8];
+    LD_UNROLL for (int i = 0; i < 8; i++) in[i] = _mm256_castps_si256(rows[i]);
+    ld_transpose8(in, transposed);
+    LD_UNROLL for (int i = 0; i < 8; i++) _mm256_store_si256((__m256i *)(out + i * LD_PANEL_ROWS), transposed[i]);
+}
+
+LD_INLINE void ld_panel_scales_q4_k(const uint8_t *const rows[8], int64_t g, int64_t n_groups, float *d, float *m) {
+    for (int64_t j = 0; j < n_groups; j += 8) {
+        __m256 ds[8], ms[8];
+        LD_UNROLL for (int i = 0; i < 8; i++) {
+            const ld_block_q4_k *block = (const ld_block_q4_k *)rows[i] + (g + j) / 8;
+            uint32_t scales[2], mins[2];
+            ld_q4_k_scales(block->scales, scales, mins);
+            const __m256i scale8 = _mm256_cvtepu8_epi32(_mm_cvtsi64_si128((int64_t)(scales[0] | (uint64_t)scales[1] << 32)));
+            const __m256i min8 = _mm256_cvtepu8_epi32(_mm_cvtsi64_si128((int64_t)(mins[0] | (uint64_t)mins[1] << 32)));
+            ds[i] = _mm256_mul_ps(_mm256_set1_ps(ld_half(block->d)), _mm256_cvtepi32_ps(scale8));
+            ms[i] = _mm256_mul_ps(_mm256_set1_ps(-ld_half(block->dmin)), _mm256_cvtepi32_ps(min8));
+        }
+        ld_store_scales8(ds, d + j * LD_PANEL_ROWS);
+        ld_store_scales8(ms, m + j * LD_PANEL_ROWS);
+    }
+}
+
+LD_INLINE void ld_panel_scales_q6_k(const uint8_t *const rows[8], int64_t g, int64_t n_groups, float *d, float *m) {
+    for (int64_t j = 0; j < n_groups; j += 4) { // four groups are eight scales
+        __m256 ds[8], ms[8];
+        LD_UNROLL for (int i = 0; i < 8; i++) {
+            const ld_block_q6_k *block = (const ld_block_q6_k *)rows[i] + (g + j) / 8;
+            const __m256i scale8 = _mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(block->scales + 2 * ((g + j) % 8))));
+            ds[i] = _mm256_mul_ps(_mm256_set1_ps(ld_half(block->d)), _mm256_cvtepi32_ps(scale8));
+            ms[i] = _mm256_mul_ps(ds[i], _mm256_set1_ps(-32));
+        }
+        ld_store_scales8(ds, d + 2 * j * LD_PANEL_ROWS);
+        ld_store_scales8(ms, m + 2 * j * LD_PANEL_ROWS);
     }
 }
 
@@ -83,16 +123,17 @@ LD_INLINE __m256i ld_quants_q8_0_biased(const uint8_t *row, int64_t g) {
 }
 
 // An integer panel of one format; q8_0 biased by 128, q8_0_signed as stored.
-#define LD_DEFINE_UNPACK(name, quants, scales, n_scales) \
-    static __attribute__((noinline)) void ld_unpack_##name(const uint8_t *w, size_t w_stride, int64_t n_rows, int64_t g, int64_t n_groups, uint8_t *scratch) { \
-        ld_unpack_int_panel(w, w_stride, n_rows, g, n_groups, scratch, quants, scales, n_scales); \
+#define LD_DEFINE_UNPACK(name, quants, scales) \
+    static __attribute__((noinline)) void ld_unpack_##name(const uint8_t *w, size_t w_stride, int64_t n_rows, int64_t g, int64_t n_groups, \
+                                                           uint8_t *scratch) { \
+        ld_unpack_int_panel(w, w_stride, n_rows, g, n_groups, scratch, quants, scales); \
     }
-LD_DEFINE_UNPACK(q4_0, ld_quants_q4_0, ld_panel_scales_q4_0, 1)
-LD_DEFINE_UNPACK(q4_1, ld_quants_q4_1, ld_panel_scales_q4_1, 1)
-LD_DEFINE_UNPACK(q8_0, ld_quants_q8_0_biased, ld_panel_scales_q8_0, 1)
-LD_DEFINE_UNPACK(q8_0_signed, ld_quants_q8_0, ld_panel_scales_q8_0, 1)
-LD_DEFINE_UNPACK(q4_k, ld_quants_q4_k, ld_panel_scales_q4_k, 1)
-LD_DEFINE_UNPACK(q6_k, ld_quants_q6_k, ld_panel_scales_q6_k, 2)
+LD_DEFINE_UNPACK(q4_0, ld_quants_q4_0, ld_panel_scales_q4_0)
+LD_DEFINE_UNPACK(q4_1, ld_quants_q4_1, ld_panel_scales_q4_1)
+LD_DEFINE_UNPACK(q8_0, ld_quants_q8_0_biased, ld_panel_scales_q8_0)
+LD_DEFINE_UNPACK(q8_0_signed, ld_quants_q8_0, ld_panel_scales_q8_0)
+LD_DEFINE_UNPACK(q4_k, ld_quants_q4_k, ld_panel_scales_q4_k)
+LD_DEFINE_UNPACK(q6_k, ld_quants_q6_k, ld_panel_scales_q6_k)
 
 typedef void (*ld_slice_scales_fn)(const uint8_t *act, int64_t k, int64_t g, int64_t n_groups, float *d, float *s);
 
@@ -144,7 +185,8 @@ LD_INLINE void ld_unpack_f32_panel(const uint8_t *w, size_t w_stride, int64_t n_
 }
 
 #define LD_DEFINE_UNPACK_F32(name) \
-    static __attribute__((noinline)) void ld_unpack_f32_##name(const uint8_t *w, size_t w_stride, int64_t n_rows, int64_t start, int64_t depth, int64_t k, float *panel) { \
+    static __attribute__((noinline)) void ld_unpack_f32_##name(const uint8_t *w, size_t w_stride, int64_t n_rows, int64_t start, \
+                                                               int64_t depth, int64_t k, float *panel) { \
         ld_unpack_f32_panel(w, w_stride, n_rows, start, depth, k, panel, ld_values_##name, ld_tail_values_##name); \
     }
 LD_DEFINE_UNPACK_F32(f32)
@@ -156,33 +198,56 @@ LD_DEFINE_UNPACK_F32(q8_0)
 LD_DEFINE_UNPACK_F32(q4_k)
 LD_DEFINE_UNPACK_F32(q6_k)
 
-// The loop of every `many`: tiles of rows, slices of values, then `step` activations at a time. `step` is the register tile's width.
-#define LD_DEFINE_MANY(name, unpack, tile, step) LD_DEFINE_MANY_EXPANDED(name, unpack, tile, step)
-#define LD_DEFINE_MANY_EXPANDED(name, unpack, tile, step) \
-    static void name(LD_FEW_ARGS, uint8_t *scratch) { \
-        for (int64_t row = 0; row < n; row += LD_PANEL_ROWS) { \
-            const int64_t n_rows = n - row < LD_PANEL_ROWS ? n - row : LD_PANEL_ROWS; \
-            for (int64_t g = 0; g < k / 32; g += LD_PANEL_GROUPS) { \
-                const int64_t n_groups = k / 32 - g < LD_PANEL_GROUPS ? k / 32 - g : LD_PANEL_GROUPS; \
-                unpack(w + row * w_stride, w_stride, n_rows, g, n_groups, scratch); \
-                for (int64_t a = 0; a < n_act; a += step) \
-                    tile(scratch, act + a * act_stride, act_stride, n_act - a < step ? n_act - a : step, y + a * y_stride + row, y_stride, n_rows, k, g, n_groups); \
-            } \
-        } \
-    }
+// A tile multiplies the slice that scratch holds with up to its width of activations; y and act are those of its first row and
+// value. Integer tiles take groups g .. g + n_groups, f32 tiles values start .. start + depth; both set y for the first slice and
+// add to it for the others.
+#define LD_TILE_ARGS \
+    const uint8_t *scratch, const uint8_t *act, size_t act_stride, int64_t n_act, float *y, size_t y_stride, int64_t n_rows, int64_t k, \
+        int64_t g, int64_t n_groups
+#define LD_TILE_PASS(n_act) scratch, act, act_stride, n_act, y, y_stride, n_rows, k, g, n_groups
+#define LD_F32_TILE_ARGS \
+    const uint8_t *scratch, const uint8_t *act, size_t act_stride, int64_t n_act, float *y, size_t y_stride, int64_t n_rows, \
+        int64_t start, int64_t depth
+#define LD_F32_TILE_PASS(n_act) scratch, act, act_stride, n_act, y, y_stride, n_rows, start, depth
 
-#define LD_DEFINE_MANY_F32(name, unpack, tile, step) LD_DEFINE_MANY_F32_EXPANDED(name, unpack, tile, step)
-#define LD_DEFINE_MANY_F32_EXPANDED(name, unpack, tile, step) \
-    static void name(LD_FEW_ARGS, uint8_t *scratch) { \
-        for (int64_t row = 0; row < n; row += LD_PANEL_ROWS) { \
-            const int64_t n_rows = n - row < LD_PANEL_ROWS ? n - row : LD_PANEL_ROWS; \
-            for (int64_t start = 0; start < k; start += LD_PANEL_DEPTH) { \
-                const int64_t depth = k - start < LD_PANEL_DEPTH ? k - start : LD_PANEL_DEPTH; \
-                unpack(w + row * w_stride, w_stride, n_rows, start, depth, k, (float *)scratch); \
-                for (int64_t a = 0; a < n_act; a += step) \
-                    tile((const float *)scratch, act + a * act_stride, act_stride, n_act - a < step ? n_act - a : step, y + a * y_stride + row, y_stride, n_rows, start, depth); \
-            } \
-        } \
+typedef void (*ld_unpack_fn)(const uint8_t *w, size_t w_stride, int64_t n_rows, int64_t g, int64_t n_groups, uint8_t *scratch);
+typedef void (*ld_tile_fn)(LD_TILE_ARGS);
+typedef void (*ld_unpack_f32_fn)(const uint8_t *w, size_t w_stride, int64_t n_rows, int64_t start, int64_t depth, int64_t k, float *panel);
+typedef void (*ld_f32_tile_fn)(LD_F32_TILE_ARGS);
+
+static inline int64_t ld_least(int64_t a, int64_t b) { return a < b ? a : b; }
+
+// The loops of every `many`: tiles of rows, slices of values, `width` activations at a time.
+LD_INLINE void ld_many_by_tiles(LD_FEW_ARGS, uint8_t *scratch, ld_unpack_fn unpack, ld_tile_fn tile, const int width) {
+    for (int64_t row = 0; row < n; row += LD_PANEL_ROWS) {
+        const int64_t n_rows = ld_least(n - row, LD_PANEL_ROWS);
+        for (int64_t g = 0; g < k / 32; g += LD_PANEL_GROUPS) {
+            const int64_t n_groups = ld_least(k / 32 - g, LD_PANEL_GROUPS);
+            unpack(w + row * w_stride, w_stride, n_rows, g, n_groups, scratch);
+            for (int64_t a = 0; a < n_act; a += width)
+                tile(scratch, act + a * act_stride, act_stride, ld_least(n_act - a, width), y + a * y_stride + row, y_stride, n_rows, k, g,
+                     n_groups);
+        }
     }
+}
+
+LD_INLINE void ld_many_by_f32_tiles(LD_FEW_ARGS, uint8_t *scratch, ld_unpack_f32_fn unpack, ld_f32_tile_fn tile, const int width) {
+    for (int64_t row = 0; row < n; row += LD_PANEL_ROWS) {
+        const int64_t n_rows = ld_least(n - row, LD_PANEL_ROWS);
+        for (int64_t start = 0; start < k; start += LD_PANEL_DEPTH) {
+            const int64_t depth = ld_least(k - start, LD_PANEL_DEPTH);
+            unpack(w + row * w_stride, w_stride, n_rows, start, depth, k, (float *)scratch);
+            for (int64_t a = 0; a < n_act; a += width)
+                tile(scratch, act + a * act_stride, act_stride, ld_least(n_act - a, width), y + a * y_stride + row, y_stride, n_rows, start,
+                     depth);
+        }
+    }
+}
+
+#define LD_DEFINE_MANY(name, unpack, tile, width) LD_DEFINE_MANY_EXPANDED(name, unpack, tile, width)
+#define LD_DEFINE_MANY_EXPANDED(name, unpack, tile, width) \
+    static void name(LD_FEW_ARGS, uint8_t *scratch) { ld_many_by_tiles(LD_FEW_PASS, scratch, unpack, tile, width); }
+#define LD_DEFINE_MANY_F32(name, unpack, tile, width) \
+    static void name(LD_FEW_ARGS, uint8_t *scratch) { ld_many_by_f32_tiles(LD_FEW_PASS, scratch, unpack, tile, width); }
 
 #pragma GCC pop_options

@@ -1,11 +1,10 @@
-// The integer panel with 256-bit registers: tiles of 16 rows by up to 4 activations; int32 sums of a scale group in registers, f32 sums
-// of the slice in the L1 cache. Included once for each instruction set, inside its target region, with LD_NAME(x) giving x its
-// suffix and this step defined for it:
+// The integer panel with 256-bit registers: tiles of 16 rows by up to 4 activations; int32 sums of a scale group in registers,
+// f32 sums of the slice in the L1 cache. Included once for each instruction set, inside its target region, with LD_NAME(x) giving
+// x its suffix and this step defined for it:
 //   LD_NAME(ld_group_sums)(q, x, act_stride, n_act, n_steps, kind, sum)  sum[a][h] = the products of n_steps steps of 8 rows
 
-LD_INLINE void LD_NAME(ld_int_tile)(const uint8_t *scratch, const uint8_t *act, size_t act_stride, const int n_act, float *y, size_t y_stride,
-                                    int64_t n_rows, int64_t k, int64_t g, int64_t n_groups, ld_slice_scales_fn slice_scales,
-                                    const int n_scales, const int kind, const int has_min) {
+LD_INLINE void LD_NAME(ld_int_tile)(LD_TILE_ARGS, ld_slice_scales_fn slice_scales, const int n_scales, const int kind,
+                                    const int has_min) {
     const ld_int_panel panel = ld_int_panel_in((uint8_t *)scratch);
     float dx[4][2 * LD_PANEL_GROUPS], sx[4][2 * LD_PANEL_GROUPS];
     LD_UNROLL for (int a = 0; a < n_act; a++) slice_scales(act + a * act_stride, k, g, n_groups, dx[a], sx[a]);
@@ -30,48 +29,22 @@ LD_INLINE void LD_NAME(ld_int_tile)(const uint8_t *scratch, const uint8_t *act, 
     }
 }
 
-#define LD_INT_TILE(acts) \
-    LD_NAME(ld_int_tile)(scratch, act, act_stride, acts, y, y_stride, n_rows, k, g, n_groups, LD_SLICE_SCALES, LD_N_SCALES, LD_KIND, LD_HAS_MIN)
-#define LD_DEFINE_TILE(name) \
-    static void name(const uint8_t *scratch, const uint8_t *act, size_t act_stride, int64_t n_act, float *y, size_t y_stride, int64_t n_rows, int64_t k, int64_t g, int64_t n_groups) { \
+#define LD_DEFINE_TILE(name, slice_scales, n_scales, kind, has_min) LD_DEFINE_TILE_EXPANDED(name, LD_NAME(ld_int_tile), slice_scales, n_scales, kind, has_min)
+#define LD_DEFINE_TILE_EXPANDED(name, tile, slice_scales, n_scales, kind, has_min) \
+    static void name(LD_TILE_ARGS) { \
         switch (n_act) { \
-        case 1: LD_INT_TILE(1); return; \
-        case 2: LD_INT_TILE(2); return; \
-        case 3: LD_INT_TILE(3); return; \
-        default: LD_INT_TILE(4); return; \
+        case 1: tile(LD_TILE_PASS(1), slice_scales, n_scales, kind, has_min); return; \
+        case 2: tile(LD_TILE_PASS(2), slice_scales, n_scales, kind, has_min); return; \
+        case 3: tile(LD_TILE_PASS(3), slice_scales, n_scales, kind, has_min); return; \
+        default: tile(LD_TILE_PASS(4), slice_scales, n_scales, kind, has_min); return; \
         } \
     }
-
-#define LD_SLICE_SCALES ld_slice_scales_q8_32
-#define LD_N_SCALES 1
-#define LD_HAS_MIN 1
-#define LD_KIND LD_NIBBLES
-LD_DEFINE_TILE(LD_NAME(ld_tile_nibbles))
-#undef LD_KIND
-#define LD_KIND LD_INT8
-#undef LD_HAS_MIN
-#define LD_HAS_MIN LD_INT8_BIAS
-LD_DEFINE_TILE(LD_NAME(ld_tile_int8))
-#undef LD_KIND
-#undef LD_HAS_MIN
-#undef LD_SLICE_SCALES
-#define LD_SLICE_SCALES ld_slice_scales_q8_256
-#define LD_HAS_MIN 1
-#define LD_KIND LD_NIBBLES
-LD_DEFINE_TILE(LD_NAME(ld_tile_nibbles_q8_256))
-#undef LD_KIND
-#undef LD_N_SCALES
-#undef LD_SLICE_SCALES
-#define LD_SLICE_SCALES ld_slice_scales_q8_256_by16
-#define LD_N_SCALES 2
-#define LD_KIND LD_SIX_BITS
-LD_DEFINE_TILE(LD_NAME(ld_tile_six_bits))
-#undef LD_KIND
-#undef LD_N_SCALES
-#undef LD_HAS_MIN
-#undef LD_SLICE_SCALES
+LD_DEFINE_TILE(LD_NAME(ld_tile_nibbles), ld_slice_scales_q8_32, 1, LD_NIBBLES, 1)
+LD_DEFINE_TILE(LD_NAME(ld_tile_int8), ld_slice_scales_q8_32, 1, LD_INT8, LD_INT8_BIAS)
+LD_DEFINE_TILE(LD_NAME(ld_tile_nibbles_q8_256), ld_slice_scales_q8_256, 1, LD_NIBBLES, 1)
+LD_DEFINE_TILE(LD_NAME(ld_tile_six_bits), ld_slice_scales_q8_256_by16, 2, LD_SIX_BITS, 1)
 #undef LD_DEFINE_TILE
-#undef LD_INT_TILE
+#undef LD_DEFINE_TILE_EXPANDED
 
 LD_DEFINE_MANY(LD_NAME(ld_many_q4_0), ld_unpack_q4_0, LD_NAME(ld_tile_nibbles), 4)
 LD_DEFINE_MANY(LD_NAME(ld_many_q4_1), ld_unpack_q4_1, LD_NAME(ld_tile_nibbles), 4)

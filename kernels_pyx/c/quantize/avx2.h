@@ -1,4 +1,5 @@
-// Activation quantisation for AVX2: 32 values in four registers; one rounding for each value as in plain C, so the bits are the same.
+// Activation quantisation for AVX2: 32 values in four registers; one rounding for each value as in plain C, so the bits are the
+// same.
 #pragma once
 #pragma GCC push_options
 #pragma GCC target("avx2,fma,f16c")

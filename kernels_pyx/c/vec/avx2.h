@@ -14,8 +14,8 @@ LD_INLINE float ld_max8(__m256 v) {
     return _mm_cvtss_f32(_mm_max_ss(m, _mm_movehdup_ps(m)));
 }
 
-// e^x = 2^n * e^r with n = round(x / ln 2), |r| <= ln 2 / 2, ln 2 in two parts, e^r by a polynomial of degree 6 (Taylor, error 2e-8
-// relative at the ends). 2^n in two factors, so that results down to the denormals and up to infinity come out right.
+// e^x = 2^n * e^r with n = round(x / ln 2), |r| <= ln 2 / 2, ln 2 in two parts, e^r by a polynomial of degree 6 (Taylor, error
+// 2e-8 relative at the ends). 2^n in two factors, so that results down to the denormals and up to infinity come out right.
 LD_INLINE __m256 ld_exp8(__m256 x) {
     const __m256 clamped = _mm256_max_ps(_mm256_set1_ps(-104.0f), _mm256_min_ps(_mm256_set1_ps(89.0f), x)); // a NaN goes through
     const __m256 n = _mm256_round_ps(_mm256_mul_ps(clamped, _mm256_set1_ps(1.44269504f)), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);

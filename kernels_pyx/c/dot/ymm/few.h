@@ -1,10 +1,11 @@
-// How a `few` walks its rows: four rows in flight for one activation, so that the activation is loaded and arranged once for them; one row
-// and up to four activations otherwise, so that unpacking it serves four. Also `few_f32`, for every format.
+// How a `few` walks its rows: four rows in flight for one activation, so that the activation is loaded and arranged once for
+// them; one row and up to four activations otherwise, so that unpacking it serves four. Also `few_f32`, for every format.
 #pragma once
 
-// Rows in flight are read together only while they lie close: the prefetcher of the processor follows one stream of lines in the order
-// of memory best, so the lines of the next rows are asked for in that order while these rows are used. Measured on Zen 4, one
-// thread, F16 rows of 3 KiB: four rows with the prefetch of each at its own place 14 GB/s, in the order of memory 33, read probe 35.
+// Rows in flight are read together only while they lie close: the prefetcher of the processor follows one stream of lines in the
+// order of memory best, so the lines of the next rows are asked for in that order while these rows are used. Measured on Zen 4,
+// one thread, F16 rows of 3 KiB: four rows with the prefetch of each at its own place 14 GB/s, in the order of memory 33, read
+// probe 35.
 #define LD_MAX_TILE_BYTES 16384
 
 LD_INLINE int ld_rows_lie_close(size_t w_stride, const int n_rows) { return (size_t)n_rows * w_stride <= LD_MAX_TILE_BYTES; }

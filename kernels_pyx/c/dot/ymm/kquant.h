@@ -1,9 +1,9 @@
-// few for the formats with blocks of 256 (Q4_K, Q6_K) and Q8_256 activations. Included once for each instruction set, inside its target
-// region, with LD_NAME(x) giving x its suffix and these steps defined for it:
-//   LD_NAME(ld_dot_scaled_groups)(acc, q0, x0, q1, x1, scale8, j)  acc + scale[j] * sum(q0 * x0) + scale[j + 1] * sum(q1 * x1), spread
-//     over eight int32; scale8 holds eight int16 scales in each half; q at most 15.
-//   LD_NAME(ld_dot_scaled_halves)(acc, q0, x0, q1, x1, scale8, j)  the same with an int8 scale for each half of 16 values: scale[j] and
-//     scale[j + 1] for q0, scale[j + 2] and scale[j + 3] for q1; q at most 63.
+// few for the formats with blocks of 256 (Q4_K, Q6_K) and Q8_256 activations. Included once for each instruction set, inside its
+// target region, with LD_NAME(x) giving x its suffix and these steps defined for it:
+//   LD_NAME(ld_dot_scaled_groups)(acc, q0, x0, q1, x1, scale8, j)  acc + scale[j] * sum(q0 * x0) + scale[j + 1] * sum(q1 * x1),
+//     spread over eight int32; scale8 holds eight int16 scales in each half; q at most 15.
+//   LD_NAME(ld_dot_scaled_halves)(acc, q0, x0, q1, x1, scale8, j)  the same with an int8 scale for each half of 16 values:
+//     scale[j] and scale[j + 1] for q0, scale[j + 2] and scale[j + 3] for q1; q at most 63.
 // Everything inside a block is integer and exact: |sum| <= 256 * 63 * 127 * 128 < 2^29.
 
 #ifndef LD_OWN_Q4

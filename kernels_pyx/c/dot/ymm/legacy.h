@@ -1,5 +1,5 @@
-// few for the formats with blocks of 32 (Q4_0, Q4_1, Q8_0) and Q8_32 activations. Included once for each instruction set, inside its
-// target region, with LD_NAME(x) giving x its suffix and these steps defined for it:
+// few for the formats with blocks of 32 (Q4_0, Q4_1, Q8_0) and Q8_32 activations. Included once for each instruction set, inside
+// its target region, with LD_NAME(x) giving x its suffix and these steps defined for it:
 //   LD_NAME(ld_dot_nibbles)(lo, x_lo, hi, x_hi)  eight int32 sums of four lo * x_lo and four hi * x_hi; lo, hi in 0..15
 //   LD_NAME(ld_dot_int8)(w, x)                   eight int32 sums of four (w + LD_INT8_BIAS) * x; w any int8
 // Four blocks are taken at a time: their scales are converted together, and a pair of blocks fills a register with its low

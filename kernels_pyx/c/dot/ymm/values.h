@@ -1,5 +1,5 @@
-// Dequantisation with 256-bit registers: 32 consecutive values of a row as four registers of f32, for every format; to_f32 from it.
-// Included once, inside the AVX2 target region; the wider instruction sets use the same functions.
+// Dequantisation with 256-bit registers: 32 consecutive values of a row as four registers of f32, for every format; to_f32 from
+// it. Included once, inside the AVX2 target region; the wider instruction sets use the same functions.
 #pragma once
 
 #define LD_INLINE static inline __attribute__((always_inline))

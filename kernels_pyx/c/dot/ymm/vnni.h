@@ -1,5 +1,6 @@
-// The steps of legacy.h and kquant.h by vpdpbusd, which sums four products of unsigned by signed bytes into int32, and vpdpwssd, its
-// 16-bit sister. LD_DPBUSD and LD_DPWSSD name the intrinsics of the instruction set: VEX (AVX-VNNI) or EVEX (AVX-512 VNNI) coded.
+// The steps of legacy.h and kquant.h by vpdpbusd, which sums four products of unsigned by signed bytes into int32, and vpdpwssd,
+// its 16-bit sister. LD_DPBUSD and LD_DPWSSD name the intrinsics of the instruction set: VEX (AVX-VNNI) or EVEX (AVX-512 VNNI)
+// coded.
 #define LD_INT8_BIAS 128
 
 LD_INLINE __m256i LD_NAME(ld_dot_nibbles)(__m256i lo, __m256i x_lo, __m256i hi, __m256i x_hi) {
