@@ -134,12 +134,13 @@ class ChatController(QObject):
     def refresh_list(self) -> None:
         """Shows the chats anew: titles, order, which of them are being answered."""
         rows = self._store.chats()
+        is_gone = self._chat_id is not None and all(row.id != self._chat_id for row in rows)
         if self._query:
             found = {hit.chat_id for hit in self._store.search(self._query)}
             rows = tuple(row for row in rows if row.id in found)
         self._list.set_rows(rows)
         self._list.set_streaming(self._chats.streaming_chats())
-        if self._chat_id is not None and not self._query and self._list.row_of(self._chat_id) is None:
+        if is_gone:
             self._drafts.pop(self._chat_id, None)
             self._chat_id = None
             self._show(None)

@@ -256,3 +256,13 @@ def test_switching_chats_quickly_drops_what_was_still_being_rendered(stage: Stag
         stage.controller.open_chat(chat)
         stage.qtbot.wait(1)
     stage.qtbot.waitUntil(lambda: stage.window.page.transcript.pending == 0)
+
+
+def test_the_shown_chat_can_be_deleted_while_the_list_is_filtered(stage: Stage) -> None:
+    stage.load()
+    stage.send("apples")
+    stage.window.page.list.search_changed.emit("nothing like it")
+    stage.controller.delete_shown()
+    stage.qtbot.waitUntil(lambda: stage.controller.chat_id is None)
+    stage.window.page.list.search_changed.emit("")
+    assert stage.controller._list.chats() == ()
