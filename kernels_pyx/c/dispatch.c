@@ -72,7 +72,8 @@ static const ld_isa_kernels ld_added[LD_N_ISAS] = {
 static int ld_has_isa(ld_isa isa) {
     __builtin_cpu_init();
     const int avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
-    const int avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
+    const int avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
     switch (isa) {
     case LD_ISA_SCALAR: return 1;
     case LD_ISA_AVX2: return avx2;
@@ -121,7 +122,8 @@ void ld_dispatch_init(ld_isa cap) {
         table->quantize[LD_ACT_F32] = ld_quantize_f32_scalar;
         ld_set_format_acts(ld_formats[isa]);
         for (int below = 0; below <= isa; below++)
-            if (ld_has_isa((ld_isa)below) && ld_may_use((ld_isa)isa, (ld_isa)below)) ld_add_isa(table, ld_formats[isa], (ld_isa)below);
+            if (ld_has_isa((ld_isa)below) && ld_may_use((ld_isa)isa, (ld_isa)below))
+                ld_add_isa(table, ld_formats[isa], (ld_isa)below);
     }
     while (!ld_has_isa(cap)) cap = (ld_isa)(cap - 1);
     ld_cap = cap;
