@@ -97,7 +97,7 @@ class TestLinear:
     def test_few_equals_numpy_for_each_number_of_rows(self, isa: str, name: str, f32: bool) -> None:
         fmt = BY_NAME[name]
         for n in (*range(1, 18), 31, 32, 33, 97):
-            for n_act in (1, 2, 3):
+            for n_act in (1, 2, 3, 5, 8):
                 Case(fmt, isa, n, 3 * max(fmt.block, 32), n_act, f32=f32, is_many=False).check()
 
     def test_many_equals_numpy_for_each_number_of_activations(self, isa: str, name: str, f32: bool) -> None:
