@@ -40,15 +40,17 @@ LD_INLINE void ld_store_sums(const __m256 *acc, float *y, const int n_rows) {
 
 // Computes n_rows rows for n_act activations, both compile-time constants; sums go to y[a * y_stride + r].
 #define LD_ROWS_ARGS \
-    const uint8_t *w, size_t w_stride, const uint8_t *act, size_t act_stride, float *y, size_t y_stride, int64_t k, const int n_rows, \
-        const int n_act
+    const uint8_t *w, size_t w_stride, const uint8_t *act, size_t act_stride, float *y, size_t y_stride, int64_t k, \
+        const int n_rows, const int n_act
 #define LD_ROWS(rows, acts) w, w_stride, act, act_stride, y, y_stride, k, rows, acts
 
 // Defines the function `name` with the signature of ld_linear_few over `rows_fn`, which has LD_ROWS_ARGS and is always inlined.
 // max_sums: how many rows times activations the registers hold.
-#define LD_DEFINE_FEW(name, rows_fn, max_sums) LD_DEFINE_FEW_EXPANDED(name, rows_fn, max_sums) // LD_NAME in the arguments goes first
+#define LD_DEFINE_FEW(name, rows_fn, max_sums) \
+    LD_DEFINE_FEW_EXPANDED(name, rows_fn, max_sums) // LD_NAME in the arguments goes first
 #define LD_DEFINE_FEW_EXPANDED(name, rows_fn, max_sums) \
-    static __attribute__((noinline)) void name##_tile(const uint8_t *w, size_t w_stride, const uint8_t *act, size_t act_stride, float *y, \
+    static __attribute__((noinline)) void name##_tile(const uint8_t *w, size_t w_stride, const uint8_t *act, \
+                                                      size_t act_stride, float *y, \
                                                       size_t y_stride, int64_t k, int64_t n_rows, int64_t n_act) { \
         switch (10 * n_rows + n_act) { \
         case 11: rows_fn(LD_ROWS(1, 1)); return; \
@@ -68,8 +70,8 @@ LD_INLINE void ld_store_sums(const __m256 *acc, float *y, const int n_rows) {
         for (int64_t row = 0, n_rows; row < n; row += n_rows) { \
             n_rows = n - row < n_together ? 1 : n_together; \
             for (int64_t a = 0; a < n_act; a += 4) \
-                name##_tile(w + row * w_stride, w_stride, act + a * act_stride, act_stride, y + a * y_stride + row, y_stride, k, n_rows, \
-                            n_act - a < 4 ? n_act - a : 4); \
+                name##_tile(w + row * w_stride, w_stride, act + a * act_stride, act_stride, y + a * y_stride + row, y_stride, \
+                            k, n_rows, n_act - a < 4 ? n_act - a : 4); \
         } \
     }
 
@@ -98,7 +100,8 @@ LD_INLINE void ld_store_sums(const __m256 *acc, float *y, const int n_rows) {
                 LD_UNROLL for (int a = 0; a < n_act; a++) { \
                     float x[32] = {0}; \
                     memcpy(x, (const float *)(act + a * act_stride) + (k & ~(int64_t)31), 4 * (size_t)(k % 32)); \
-                    LD_UNROLL for (int i = 0; i < 4; i++) acc[a][r][0] = _mm256_fmadd_ps(v[i], _mm256_loadu_ps(x + 8 * i), acc[a][r][0]); \
+                    LD_UNROLL for (int i = 0; i < 4; i++) \
+                        acc[a][r][0] = _mm256_fmadd_ps(v[i], _mm256_loadu_ps(x + 8 * i), acc[a][r][0]); \
                 } \
             } \
         LD_UNROLL for (int a = 0; a < n_act; a++) { \
