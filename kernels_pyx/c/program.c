@@ -10,8 +10,8 @@
 #include "ops/ops.h"
 #include "pool.h"
 
-// Tasks are handed out by ticket and counted when done. A worker that finds no ticket left moves on; nobody waits for a worker that
-// holds no task, so a core taken away between tasks delays nothing.
+// Tasks are handed out by ticket and counted when done. A worker that finds no ticket left moves on; nobody waits for a worker
+// that holds no task, so a core taken away between tasks delays nothing.
 typedef struct {
     _Alignas(64) _Atomic int64_t ticket;
     _Atomic int64_t done;
@@ -59,7 +59,8 @@ static const char *check_input(const ld_op *op, int64_t rows, int64_t bytes) {
     if (op->width < 1) return "no width";
     if (op->flags & LD_F_MERGE) {
         if (op->width != (int64_t)op->n_heads * op->v_dim) return "merged heads do not make up the width";
-        return inside(op->x_offset, op->x_stride, ld_partial_floats(op->n_heads, op->v_dim), rows, bytes) ? NULL : "partials outside";
+        int64_t floats = ld_partial_floats(op->n_heads, op->v_dim);
+        return inside(op->x_offset, op->x_stride, floats, rows, bytes) ? NULL : "partials outside the arena";
     }
     return inside(op->x_offset, op->x_stride, op->width, rows, bytes) ? NULL : "input outside the arena";
 }
@@ -99,13 +100,15 @@ static const char *check_position(const ld_op *op, int64_t rows, int64_t bytes) 
     if (q && (op->n_heads < op->n_kv_heads || op->n_heads % op->n_kv_heads ||
               !inside(op->q_offset, op->q_stride, (int64_t)op->n_heads * op->head_dim, rows, bytes)))
         return "queries outside the arena";
-    if (k && !inside(op->k_offset, op->k_stride, (int64_t)op->n_kv_heads * op->head_dim, rows, bytes)) return "keys outside the arena";
+    if (k && !inside(op->k_offset, op->k_stride, (int64_t)op->n_kv_heads * op->head_dim, rows, bytes))
+        return "keys outside the arena";
     if (op->flags & LD_F_STORE) {
         if (op->v_dim < 1 || !inside(op->v_offset, op->v_stride, (int64_t)op->n_kv_heads * op->v_dim, rows, bytes))
             return "values outside the arena";
         if (!op->k_cache || !op->v_cache) return "no cache";
     }
-    if ((op->flags & (LD_F_ROPE_Q | LD_F_ROPE_K)) && (!op->rope_table || op->n_rot < 2 || op->n_rot % 2 || op->n_rot > op->head_dim))
+    int rotates = op->flags & (LD_F_ROPE_Q | LD_F_ROPE_K);
+    if (rotates && (!op->rope_table || op->n_rot < 2 || op->n_rot % 2 || op->n_rot > op->head_dim))
         return "bad rotation";
     return NULL;
 }
@@ -121,7 +124,8 @@ static const char *check_attention(const ld_op *op, int64_t rows, int64_t bytes)
 static const char *check_pointwise(const ld_op *op, int64_t rows, int64_t bytes) {
     if (op->width < 1 || !inside(op->y_offset[0], op->y_stride[0], op->width, rows, bytes)) return "output outside the arena";
     if (!inside(op->x_offset, op->x_stride, op->width, rows, bytes)) return "input outside the arena";
-    if (op->kind == LD_OP_GATED_ACT && !inside(op->x2_offset, op->x2_stride, op->width, rows, bytes)) return "input outside the arena";
+    if (op->kind == LD_OP_GATED_ACT && !inside(op->x2_offset, op->x2_stride, op->width, rows, bytes))
+        return "second input outside the arena";
     if (op->kind == LD_OP_NORM && (op->parts < 1 || op->width % op->parts)) return "unequal parts";
     return NULL;
 }
@@ -234,8 +238,9 @@ const char *ld_program_check(const ld_program *p, const ld_step_state *s) {
         if (s->seq_of_row[r] < 0 || s->seq_of_row[r] >= s->n_seqs) return "a row belongs to no sequence";
         if (s->positions[r] / LD_BLOCK >= s->table_stride) return "a block table is too short";
         const int32_t *table = s->block_table + s->seq_of_row[r] * s->table_stride;
-        if (r && s->seq_of_row[r] == s->seq_of_row[r - 1] && s->positions[r] / LD_BLOCK == s->positions[r - 1] / LD_BLOCK) continue;
-        for (int64_t b = 0; b <= s->positions[r] / LD_BLOCK; b++)
+        int64_t last = s->positions[r] / LD_BLOCK;
+        if (r && s->seq_of_row[r] == s->seq_of_row[r - 1] && s->positions[r - 1] / LD_BLOCK == last) continue; // seen just now
+        for (int64_t b = 0; b <= last; b++)
             if (table[b] < 0 || table[b] >= p->n_blocks) return "a block id is out of range";
     }
     for (int64_t i = 0; i < s->n_out; i++)
