@@ -33,7 +33,8 @@ cdef extern from "dispatch.h":
 
 cdef extern from "program.h":
     ld_program *ld_program_new(const ld_op *ops, int64_t n_ops, uint8_t *base, int64_t bytes, int64_t max_rows,
-                               int64_t max_position, int64_t n_blocks, int n_workers, const ld_table *table, char *message, size_t message_size) nogil
+                               int64_t max_position, int64_t n_blocks, int n_workers, const ld_table *table, char *message,
+                               size_t message_size) nogil
     void ld_program_free(ld_program *program) noexcept nogil
     const char *ld_program_check(const ld_program *program, const ld_step_state *state) nogil
     void ld_program_start(ld_program *program, ld_step_state *state) nogil
