@@ -60,7 +60,8 @@ static const uint8_t *keys_at(const ld_op *op, int64_t block, int64_t kv_head) {
 }
 
 static const uint8_t *values_at(const ld_op *op, int64_t block, int64_t kv_head) {
-    return (const uint8_t *)(uintptr_t)op->v_cache + (block * op->n_kv_heads + kv_head) * block_bytes(ld_v_pad(op->v_dim), op->v_type);
+    int64_t bytes = block_bytes(ld_v_pad(op->v_dim), op->v_type);
+    return (const uint8_t *)(uintptr_t)op->v_cache + (block * op->n_kv_heads + kv_head) * bytes;
 }
 
 // A block is a page or two and the next one lies elsewhere: hardware prefetchers lose the thread at its end.
@@ -84,8 +85,8 @@ static void weigh(const ld_ctx *ctx, room *r, int64_t i, int64_t n, int64_t vali
 }
 
 // m queries over the keys [from, to) of one sequence; query i sees keys < limit[i]. Leaves sums, max and total in the room.
-static void attend(const ld_node *node, const ld_ctx *ctx, room *r, const int32_t *blocks, int64_t kv_head, int64_t m, int64_t from,
-                   int64_t to) {
+static void attend(const ld_node *node, const ld_ctx *ctx, room *r, const int32_t *blocks, int64_t kv_head, int64_t m,
+                   int64_t from, int64_t to) {
     const ld_op *op = &node->op;
     int64_t v_pad = ld_v_pad(op->v_dim);
     int64_t key_bytes = block_bytes(op->head_dim, op->k_type), value_bytes = block_bytes(v_pad, op->v_type);

@@ -43,12 +43,18 @@ void ld_norm_task(const ld_node *node, ld_ctx *ctx, int64_t task) {
     int64_t part = op->width / op->parts;
     for (int64_t r = rows.first; r < rows.end; r++)
         for (int64_t i = 0; i < op->width; i += part)
-            ld_norm_row(node, ctx, in_row(node, ctx, r) + i, (const float *)(uintptr_t)op->norm_w, op->norm_eps, out_row(node, ctx, r) + i, part);
+            ld_norm_row(node, ctx, in_row(node, ctx, r) + i, (const float *)(uintptr_t)op->norm_w, op->norm_eps,
+                        out_row(node, ctx, r) + i, part);
 }
 
 void ld_add_task(const ld_node *node, ld_ctx *ctx, int64_t task) {
     span rows = rows_of(node, ctx, task);
-    for (int64_t r = rows.first; r < rows.end; r++) ctx->table->vec.add(out_row(node, ctx, r), in_row(node, ctx, r), node->op.width);
+    for (int64_t r = rows.first; r < rows.end; r++)
+        ctx->table->vec.add(out_row(node, ctx, r), in_row(node, ctx, r), node->op.width);
+}
+
+void ld_gated_act(const ld_node *node, const ld_ctx *ctx, const float *gate, const float *up, float *y, int64_t n) {
+    (node->op.flags & LD_F_GELU ? ctx->table->vec.gelu_tanh_mul : ctx->table->vec.silu_mul)(gate, up, y, n);
 }
 
 void ld_gated_act_task(const ld_node *node, ld_ctx *ctx, int64_t task) {
@@ -56,7 +62,7 @@ void ld_gated_act_task(const ld_node *node, ld_ctx *ctx, int64_t task) {
     span rows = rows_of(node, ctx, task);
     for (int64_t r = rows.first; r < rows.end; r++) {
         const float *up = ld_row(ctx, op->x2_offset, op->x2_stride, r);
-        (op->flags & LD_F_GELU ? ctx->table->vec.gelu_tanh_mul : ctx->table->vec.silu_mul)(in_row(node, ctx, r), up, out_row(node, ctx, r), op->width);
+        ld_gated_act(node, ctx, in_row(node, ctx, r), up, out_row(node, ctx, r), op->width);
     }
 }
 

@@ -176,7 +176,7 @@ def test_every_instruction_set_gives_the_same_logits(path: Path, tmp_path: Path,
 
 
 def test_abort_stops_a_prefill_soon_and_the_model_lives_on(tmp_path: Path) -> None:
-    path = write_model(tmp_path / "m.gguf", n_layers=8, n_embd=256, n_ff=1024, n_heads=8, n_kv_heads=4, head_dim=32, v_dim=32)
+    path = write_model(tmp_path / "m.gguf", quant="Q8_0", n_layers=8, n_embd=256, n_ff=1024, head_dim=64, v_dim=64)
     abort = AbortFlag()
     model = open_model(path, EXACT, abort=abort)
     ids = some_ids(512)
