@@ -64,12 +64,16 @@ LD_INLINE void ld_store_sums(const __m256 *acc, float *y, const int n_rows) {
         case 22: rows_fn(LD_ROWS(2, 2)); return; \
         case 23: if (max_sums == 8) rows_fn(LD_ROWS(2, 3)); return; \
         case 24: if (max_sums == 8) rows_fn(LD_ROWS(2, 4)); return; \
-        case 41: if (max_rows == 4) rows_fn(LD_ROWS(4, 1)); return; \
         } \
     } \
     static void name(LD_FEW_ARGS) { \
         int64_t together = ld_rows_in_flight(w_stride, n_act == 1 ? max_rows : 2); \
         if (n_act > 2 && max_sums == 4) together = 1; \
+        if (max_rows == 4 && n_act == 1 && together == 4) /* one activation is what decoding has: its loops are inline */ \
+            for (; n >= 4; n -= 4, w += 4 * w_stride, y += 4) rows_fn(LD_ROWS(4, 1)); \
+        if (max_rows >= 2 && n_act == 1 && together == 2) \
+            for (; n >= 2; n -= 2, w += 2 * w_stride, y += 2) rows_fn(LD_ROWS(2, 1)); \
+        if (n_act == 1) together = 1; \
         for (int64_t row = 0, n_rows; row < n; row += n_rows) { \
             n_rows = n - row < together ? 1 : together; \
             for (int64_t a = 0; a < n_act; a += 4) \
