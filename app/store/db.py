@@ -89,7 +89,8 @@ def known(error: sqlite3.Error, path: Path | str) -> KnownDbError | DbBug:
 
 def migrations() -> tuple[str, ...]:
     """The scripts that lead from an empty file to the newest schema; script i leads from version i to i + 1."""
-    return ((files("app.store") / "schema.sql").read_text(encoding="utf-8"),)
+    folder = files("app.store")
+    return tuple((folder / name).read_text(encoding="utf-8") for name in ("schema.sql", "schema_2.sql"))
 
 
 def migrate(connection: sqlite3.Connection, scripts: Sequence[str], path: Path | str) -> None:
