@@ -291,7 +291,8 @@ class MessageView(QWidget):
             return
         shown = not self._stats.is_empty and self._prefill is None
         self._stats.setVisible(shown)
-        width = min(self._stats.sizeHint().width(), max(60, self._column_width - 3 * SIDE)) if shown else 0
+        buttons = self._actions.sizeHint().width() + 14 if self._actions is not None else 3 * SIDE
+        width = min(self._stats.sizeHint().width(), max(60, self._column_width - buttons)) if shown else 0
         self._stats.setGeometry(GUTTER, self._footer_top, width, STATS_HEIGHT)
         if self._actions is not None:
             self._actions.setVisible(self._prefill is None)

@@ -159,7 +159,9 @@ class SidePanel(QWidget):
         paint.text(painter, _MARGIN, 84, self.tr("Decode"), 12, 500, "text2")
         rate = rate_text(self._rate) if self._rate is not None else "—"
         width = paint.text(painter, _MARGIN, 118, rate, 30, 600, "text3" if self._is_last else "text")
-        unit = self.tr("tok/s, last") if self._is_last and self._rate is not None else self.tr("tok/s")
+        unit = self.tr("tok/s, last") if self._is_last else self.tr("tok/s")
+        if self._rate is None:
+            unit = self.tr("no answer yet")
         paint.text(painter, _MARGIN + width + 8, 118, unit, 13, 400, "text3" if self._is_last else "text2")
         if self._decode.peak is not None and self._decode.mean is not None:
             paint.text(painter, right, 102, self.tr("peak {v}").format(v=rate_text(self._decode.peak)), 12, 400, "text3", "right")

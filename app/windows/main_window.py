@@ -30,7 +30,7 @@ from app.windows.stall_watch import StallWatch
 from app.windows.welcome_controller import WelcomeController
 
 SIZE = (1280, 800)
-MINIMUM = (760, 480)
+MINIMUM = (700, 480)
 SENSORS_S = 1.0
 """Readings this often cost an idle application half a hundredth of a core."""
 
