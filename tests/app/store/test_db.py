@@ -127,7 +127,7 @@ def test_a_full_disk_is_a_sentence_nothing_is_lost_and_it_recovers(tmp_path: Pat
     assert isinstance(error, DatabaseFull)
     assert "full" in str(error) and "try again" in str(error)
     store.journal(Answer(answer.id, "z" * 100_000, "done"))
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 60
     while not troubles and time.monotonic() < deadline:
         time.sleep(0.01)
     assert isinstance(troubles[0], DatabaseFull)
@@ -150,14 +150,13 @@ def test_a_locked_database_is_waited_for_and_reading_goes_on(tmp_path: Path) -> 
     store = ChatStore(path, troubles.append)
     other = sqlite3.connect(path, isolation_level=None)
     other.execute("BEGIN EXCLUSIVE")
-    start = time.monotonic()
     future = store.change(lambda db: chats.add_message(db, chat, None, "user", "queued"))
-    assert time.monotonic() - start < 0.1
+    assert not future.done()
     assert len(store.messages(chat)) == 1
     time.sleep(1.3)
     assert not future.done()
     other.execute("ROLLBACK")
-    assert future.result(5).text == "queued"
+    assert future.result(60).text == "queued"
     assert [type(trouble) for trouble in troubles] == [DatabaseLocked, type(None)]
     other.close()
     store.close()

@@ -14,8 +14,10 @@ import pytest
 
 from app.store.chat_store import ChatStore
 from app.store.rows import MessageRow
+from app.store.writer import JOURNAL_TOKENS
 
 ROOT = Path(__file__).parents[3]
+TOKEN_LENGTH = 9
 
 
 def killed_run(path: Path, after_s: float) -> tuple[list[list[str]], float]:
@@ -39,7 +41,8 @@ def killed_run(path: Path, after_s: float) -> tuple[list[list[str]], float]:
 
 
 def check_run(path: Path, lines: list[list[str]], killed: float) -> float:
-    """Asserts that what was acknowledged is there; the age in seconds of the newest text on disk (0: none missing)."""
+    """Asserts that what was acknowledged is there; the age in seconds of the newest text that should be on disk (0: at
+    most JOURNAL_TOKENS tokens are missing)."""
     store = ChatStore(path)
     try:
         assert store.notice == ""
@@ -51,7 +54,7 @@ def check_run(path: Path, lines: list[list[str]], killed: float) -> float:
             row = rows[int(message_id)]
             if word == "D":
                 assert (row.status, len(row.text)) == ("done", int(rest[0]))
-            elif word == "T" and row.status == "interrupted" and len(row.text) < int(rest[0]):
+            elif word == "T" and row.status == "interrupted" and int(rest[0]) - len(row.text) > JOURNAL_TOKENS * TOKEN_LENGTH:
                 lost_s = max(lost_s, killed - float(rest[1]))
         assert all(row.status in ("done", "interrupted") for row in rows.values())
         assert sum(row.status == "interrupted" for row in rows.values()) <= 1
