@@ -13,7 +13,8 @@ from app.errors import StoreError
 from app.log import logger
 from app.store import chats, search
 from app.store.chats import Answer
-from app.store.db import connect, known, open_database
+from app.store.db import connect, known
+from app.store.opening import open_database
 from app.store.rows import ChatRow, MessageRow
 from app.store.writer import Writer
 

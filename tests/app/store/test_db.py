@@ -28,8 +28,8 @@ from app.store.db import (
     known,
     migrate,
     migrations,
-    open_database,
 )
+from app.store.opening import open_database
 
 
 def filled(path: Path, n: int = 40) -> int:
