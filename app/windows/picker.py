@@ -21,6 +21,7 @@ from PySide6.QtWidgets import (
     QVBoxLayout,
     QWidget,
 )
+from shiboken6 import isValid
 
 from app import theme
 from app.widgets import paint
@@ -110,6 +111,7 @@ class Picker(QFrame):
         self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         self.setAccessibleName(title)
         self._entries = entries
+        self._before: QWidget | None = None
         self._edit = QLineEdit(self)
         self._edit.setPlaceholderText(hint)
         self._edit.setAccessibleName(title)
@@ -142,6 +144,7 @@ class Picker(QFrame):
         """Shows the box in the upper third of the window."""
         self.setFixedWidth(min(WIDTH, max(320, window.width() - 40)))
         self.move((window.width() - self.width()) // 2, max(56, window.height() // 8))
+        self._before = window.focusWidget()
         self.raise_()
         self.show()
         self._edit.setFocus(Qt.FocusReason.OtherFocusReason)
@@ -161,8 +164,14 @@ class Picker(QFrame):
         entry = index.data(ENTRY_ROLE)
         if entry is None:
             return
-        self.close()
+        self._leave()
         self.chosen.emit(entry.key)
+
+    def _leave(self) -> None:
+        """Closes; the keyboard goes back to where it was."""
+        if self._before is not None and isValid(self._before):
+            self._before.setFocus(Qt.FocusReason.OtherFocusReason)
+        self.close()
 
     def paintEvent(self, event: QPaintEvent) -> None:
         painter = QPainter(self)
@@ -193,7 +202,7 @@ class Picker(QFrame):
             self._take(self._list.currentIndex())
             return True
         if event.key() == Qt.Key.Key_Escape:
-            self.close()
+            self._leave()
             return True
         return False
 
