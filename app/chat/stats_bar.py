@@ -91,7 +91,7 @@ class StatsBar(QWidget):
             icon_name, token = ("square", "text2") if self._by_user else ("circle-alert", "warn")
             self._chip(painter, x, self._status_width(), icon_name, self._status, token)
             x = self._status_width() + 10 + self._continue_width() + 14
-        if self._rate is not None:
+        if self._rate is not None and x + self._chip_width() <= self.width():
             self._chip(painter, x, self._chip_width(), "zap", self._rate_text(), "ok")
             x += self._chip_width() + 14
         paint.text(painter, x, 17, self._fitting(self.width() - x), 12, 400, "text3")

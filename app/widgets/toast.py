@@ -13,11 +13,13 @@ from app.widgets import paint
 from app.widgets.buttons import IconButton, LinkButton
 
 SHOWN_MS = 6000
+READING_MS = 70
+"""A character of a long sentence."""
 MOST_WIDTH = 680
 
 
 class Toast(QWidget):
-    """Stays for six seconds, longer while the mouse is on it. A new message replaces the one that is shown."""
+    """Stays for six seconds, longer for a long sentence and while the mouse is on it. A new one replaces the one shown."""
 
     def __init__(self, parent: QWidget) -> None:
         super().__init__(parent)
@@ -58,7 +60,7 @@ class Toast(QWidget):
         self._place()
         self.show()
         self.raise_()
-        self._timer.start()
+        self._timer.start(max(SHOWN_MS, READING_MS * len(text)))
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
         if event.type() == QEvent.Type.Resize and not self.isHidden():

@@ -24,12 +24,14 @@ from PySide6.QtWidgets import (
 from shiboken6 import isValid
 
 from app import theme
+from app.i18n import tr
 from app.widgets import paint
 from app.widgets.icon import draw_icon
 
 WIDTH = 560
 ROW_HEIGHT = 40
 MAX_ROWS = 9
+NOTHING = "Nothing found"
 ENTRY_ROLE = Qt.ItemDataRole.UserRole + 1
 
 
@@ -156,6 +158,7 @@ class Picker(QFrame):
     def _refresh(self, query: str) -> None:
         self._model.show_entries(self._entries(query))
         self._list.setCurrentIndex(self._model.index(0, 0))
+        self._list.setAccessibleDescription("" if self._model.entries else tr("Palette", NOTHING))
         rows = max(1, min(len(self._model.entries), MAX_ROWS))
         self._list.setFixedHeight(rows * ROW_HEIGHT)
         self.adjustSize()
@@ -177,6 +180,8 @@ class Picker(QFrame):
         painter = QPainter(self)
         paint.begin(painter)
         paint.rounded(painter, QRectF(self.rect()), 12, "raised", "line2")
+        if not self._model.entries:
+            paint.text(painter, 24, self._list.y() + ROW_HEIGHT / 2 + 4.5, tr("Palette", NOTHING), 13, 400, "text3")
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
         if watched is self._edit and isinstance(event, QFocusEvent) and event.lostFocus() and self._is_left(event):
