@@ -45,7 +45,7 @@ class ContextCard(QWidget):
     def show_overflow(self, n_tokens: int, n_ctx: int, n_left_out: int, longer: int, *, is_new: bool) -> None:
         """n_left_out: messages that trimming leaves out, 0 when it does not help. longer: a context that would do, 0 for none.
         is_new: it is the first message of a chat."""
-        self._title = self.tr("This does not fit: {n} tokens, and the context holds {total} with room for an answer").format(
+        self._title = self.tr("This leaves no room for an answer: {n} of {total} tokens").format(
             n=count_text(n_tokens), total=count_text(n_ctx)
         )
         if n_left_out == 1:

@@ -79,7 +79,9 @@ class ContextOps(QObject):
     def tell(self, chat_id: int, used: int) -> None:
         """A figure that the engine reported with an answer; counts under way are out of date."""
         self._asked.pop(chat_id, None)
-        self._emit(chat_id, used)
+        model = self._bridge.state.model
+        # The last token of an answer takes no place in the context any more.
+        self._emit(chat_id, used if model is None else min(used, model.n_ctx))
 
     def count(self, chat_id: int) -> None:
         """Tells at once what the figures of the answers say, then what the engine counts."""

@@ -95,4 +95,6 @@ class LiveAnswer:
             prefill_tok_s=usage.prefill_tok_s,
             ttft_s=usage.ttft_s,
         )
-        self.row = replace(self.row, status=status, error=error, error_kind=kind, figures=measured)
+        # Stopped between the tokens of one character: its half is not part of the answer, and not of what is continued.
+        text = self.row.text if status == "done" else self.row.text.removesuffix("\ufffd")
+        self.row = replace(self.row, text=text, status=status, error=error, error_kind=kind, figures=measured)

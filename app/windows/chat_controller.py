@@ -242,6 +242,7 @@ class ChatController(QObject):
         if self._chat_id is not None and self._chats.is_busy(self._chat_id):
             self._chats.stop(self._chat_id)
         else:
+            self._context.drop()
             self._models.cancel_loading()
 
     def regenerate_last(self) -> None:

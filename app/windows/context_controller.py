@@ -23,6 +23,13 @@ class _Question:
     send: Send
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Check:
+    """A count under way."""
+
+    held: Callable[[], None]
+
+
 class ContextController(QObject):
     """Signals: notice(sentence); new_chat_requested(text) to ask there instead."""
 
@@ -38,7 +45,7 @@ class ContextController(QObject):
         self._models = models
         self._bridge = bridge
         self._question: _Question | None = None
-        self._checking: Prompt | None = None
+        self._checking: _Check | None = None
         card = page.context_card
         card.trim_requested.connect(self._on_trim)
         card.longer_requested.connect(self._on_longer)
@@ -49,11 +56,10 @@ class ContextController(QObject):
         """Calls send(None) when the prompt fits, send(message id) when the chat is to be given from there on. One that does not
         fit is asked about: held() says that it waits. A chat that was trimmed before is trimmed again without asking."""
         self.drop()
-        self._checking = prompt
+        checking = self._checking = _Check(held)
 
         def answered(overflow: Overflow | None) -> None:
-            if self._checking is not prompt:
-                held()
+            if self._checking is not checking:
                 return
             self._checking = None
             if overflow is None:
@@ -67,8 +73,10 @@ class ContextController(QObject):
         self._context.check(prompt, answered)
 
     def drop(self) -> None:
-        """Another chat is shown, or the text changed: the question no longer stands."""
-        self._checking = None
+        """Another chat is shown, the text changed, or Stop was pressed: nothing is asked or sent any more."""
+        checking, self._checking = self._checking, None
+        if checking is not None:
+            checking.held()
         self._question = None
         self._page.context_card.hide()
 

@@ -147,6 +147,12 @@ def test_an_answer_cut_off_by_the_context_is_an_error_with_a_way_out() -> None:
     assert (live.row.status, live.row.error_kind, live.n_context) == ("done", "", 60)
 
 
+def test_half_a_character_is_no_part_of_a_stopped_answer() -> None:
+    live = LiveAnswer(MessageRow(2, 1, 1, "assistant", "原生\ufffd", "streaming", 0.0), RequestId("r"))
+    live.end(Finished(RequestId("r"), "cancelled", Usage(n_prompt=9, n_generated=3)))
+    assert (live.row.status, live.row.text) == ("stopped", "原生")
+
+
 def test_a_continued_answer_counts_its_first_part_once() -> None:
     row = MessageRow(2, 1, 1, "assistant", "text", "stopped", 0.0, Figures(n_tokens=10, n_prompt=90))
     live = LiveAnswer(row, RequestId("r"))

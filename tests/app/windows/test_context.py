@@ -183,3 +183,15 @@ def test_after_a_crash_the_chat_with_the_cut_off_answer_is_opened(stage: Stage) 
     stage.window.start(None, load_last=True)
     assert stage.controller.chat_id == chat_id
     assert stage.shown()[-1] == ("assistant", "half", "interrupted")
+
+
+def test_stop_while_the_prompt_is_counted_gives_the_text_back(stage: Stage) -> None:
+    fill(stage)
+    stage.send("What now?", wait=False)
+    stage.controller.stop()
+    page = stage.window.page
+    assert page.composer.text() == "What now?"
+    stage.qtbot.wait(100)
+    assert not page.context_card.isVisible()
+    assert sent(stage) == []
+    assert len(stage.shown()) == 20
