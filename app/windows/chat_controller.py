@@ -180,8 +180,7 @@ class ChatController(QObject):
             self._show_context(0)
 
     def _show_seen_from(self) -> None:
-        chat_id = self._chat_id
-        self._page.transcript.set_seen_from(None if chat_id is None else self._store.chat(chat_id).seen_from)
+        self._page.transcript.set_seen_from(None if self._chat_id is None else self._store.chat(self._chat_id).seen_from)
 
     def _show_options(self) -> None:
         self._page.composer.set_preset_label(preset_label(self.options.sampling()))
