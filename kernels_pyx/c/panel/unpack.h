@@ -259,8 +259,8 @@ LD_INLINE void ld_many_by_f32_tiles(LD_FEW_ARGS, uint8_t *scratch, ld_unpack_f32
 #define LD_DEFINE_MANY(name, unpack, tile, width) LD_DEFINE_MANY_EXPANDED(name, unpack, tile, width)
 #define LD_DEFINE_MANY_EXPANDED(name, unpack, tile, width) \
     static void name(LD_FEW_ARGS, uint8_t *scratch) { ld_many_by_tiles(LD_FEW_PASS, scratch, unpack, tile, width); }
-// `few` by the panel from four activations on, where that is faster (1.1 times at 4, 1.8 at 8; measured on Zen 4), with scratch on
-// the stack. With fewer than half a tile of rows it would unpack rows that nobody asked for.
+// `few` by the panel from four activations on, where that is faster (1.1 times at 4, 1.8 at 8; measured on Zen 4), with scratch
+// on the stack. With fewer than half a tile of rows it would unpack rows that nobody asked for.
 #define LD_DEFINE_FEW_BY_PANEL(name, few, many) LD_DEFINE_FEW_BY_PANEL_EXPANDED(name, few, many)
 #define LD_DEFINE_FEW_BY_PANEL_EXPANDED(name, few, many) \
     static void name(LD_FEW_ARGS) { \
