@@ -103,8 +103,8 @@ LD_INLINE void ld_rows_q4_0_avx512vnni(LD_ROWS_ARGS) {
 LD_INLINE void ld_rows_q4_1_avx512vnni(LD_ROWS_ARGS) {
     ld_rows_nibbles_avx512vnni(w, w_stride, act, act_stride, y, y_stride, k, n_rows, n_act, 1);
 }
-LD_DEFINE_FEW(ld_few_q4_0_avx512vnni, ld_rows_q4_0_avx512vnni, LD_MAX_SUMS)
-LD_DEFINE_FEW(ld_few_q4_1_avx512vnni, ld_rows_q4_1_avx512vnni, LD_MAX_SUMS)
+LD_DEFINE_FEW(ld_few_q4_0_avx512vnni, ld_rows_q4_0_avx512vnni, 4, LD_MAX_SUMS)
+LD_DEFINE_FEW(ld_few_q4_1_avx512vnni, ld_rows_q4_1_avx512vnni, 4, LD_MAX_SUMS)
 
 // 64 bytes hold groups 0 and 2 in their low and 1 and 3 in their high nibbles. The sums of four products (at most 4 * 15 * 127)
 // fit int16: packed, groups side by side, they meet their scales in one vpdpwssd.
@@ -168,7 +168,7 @@ LD_INLINE void ld_rows_q4_k_avx512vnni(LD_ROWS_ARGS) {
         ld_store_sums(sum, y + a * y_stride, n_rows);
     }
 }
-LD_DEFINE_FEW(ld_few_q4_k_avx512vnni, ld_rows_q4_k_avx512vnni, LD_MAX_SUMS)
+LD_DEFINE_FEW(ld_few_q4_k_avx512vnni, ld_rows_q4_k_avx512vnni, 4, LD_MAX_SUMS)
 
 #define LD_OWN_Q4
 #include "ymm/legacy.h"

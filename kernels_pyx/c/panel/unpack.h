@@ -218,16 +218,24 @@ typedef void (*ld_f32_tile_fn)(LD_F32_TILE_ARGS);
 
 static inline int64_t ld_least(int64_t a, int64_t b) { return a < b ? a : b; }
 
-// The loops of every `many`: tiles of rows, slices of values, `width` activations at a time.
+// How many of n activations a tile takes: at most width, and alike for all tiles, since narrow tiles load as much for less work.
+static inline int64_t ld_tile_width(int64_t n, const int width) {
+    const int64_t n_tiles = (n + width - 1) / width;
+    return (n + n_tiles - 1) / n_tiles;
+}
+
+// The loops of every `many`: tiles of rows, slices of values, up to `width` activations at a time.
 LD_INLINE void ld_many_by_tiles(LD_FEW_ARGS, uint8_t *scratch, ld_unpack_fn unpack, ld_tile_fn tile, const int width) {
     for (int64_t row = 0; row < n; row += LD_PANEL_ROWS) {
         const int64_t n_rows = ld_least(n - row, LD_PANEL_ROWS);
         for (int64_t g = 0; g < k / 32; g += LD_PANEL_GROUPS) {
             const int64_t n_groups = ld_least(k / 32 - g, LD_PANEL_GROUPS);
             unpack(w + row * w_stride, w_stride, n_rows, g, n_groups, scratch);
-            for (int64_t a = 0; a < n_act; a += width)
-                tile(scratch, act + a * act_stride, act_stride, ld_least(n_act - a, width), y + a * y_stride + row, y_stride,
-                     n_rows, k, g, n_groups);
+            for (int64_t a = 0, n_tile; a < n_act; a += n_tile) {
+                n_tile = ld_tile_width(n_act - a, width);
+                tile(scratch, act + a * act_stride, act_stride, n_tile, y + a * y_stride + row, y_stride, n_rows, k, g,
+                     n_groups);
+            }
         }
     }
 }
@@ -239,9 +247,11 @@ LD_INLINE void ld_many_by_f32_tiles(LD_FEW_ARGS, uint8_t *scratch, ld_unpack_f32
         for (int64_t start = 0; start < k; start += LD_PANEL_DEPTH) {
             const int64_t depth = ld_least(k - start, LD_PANEL_DEPTH);
             unpack(w + row * w_stride, w_stride, n_rows, start, depth, k, (float *)scratch);
-            for (int64_t a = 0; a < n_act; a += width)
-                tile(scratch, act + a * act_stride, act_stride, ld_least(n_act - a, width), y + a * y_stride + row, y_stride,
-                     n_rows, start, depth);
+            for (int64_t a = 0, n_tile; a < n_act; a += n_tile) {
+                n_tile = ld_tile_width(n_act - a, width);
+                tile(scratch, act + a * act_stride, act_stride, n_tile, y + a * y_stride + row, y_stride, n_rows, start,
+                     depth);
+            }
         }
     }
 }
@@ -249,6 +259,15 @@ LD_INLINE void ld_many_by_f32_tiles(LD_FEW_ARGS, uint8_t *scratch, ld_unpack_f32
 #define LD_DEFINE_MANY(name, unpack, tile, width) LD_DEFINE_MANY_EXPANDED(name, unpack, tile, width)
 #define LD_DEFINE_MANY_EXPANDED(name, unpack, tile, width) \
     static void name(LD_FEW_ARGS, uint8_t *scratch) { ld_many_by_tiles(LD_FEW_PASS, scratch, unpack, tile, width); }
+// `few` by the panel from four activations on, where that is faster (1.1 times at 4, 1.8 at 8; measured on Zen 4), with scratch
+// on the stack. With fewer than half a tile of rows it would unpack rows that nobody asked for.
+#define LD_DEFINE_FEW_BY_PANEL(name, few, many) LD_DEFINE_FEW_BY_PANEL_EXPANDED(name, few, many)
+#define LD_DEFINE_FEW_BY_PANEL_EXPANDED(name, few, many) \
+    static void name(LD_FEW_ARGS) { \
+        uint8_t scratch[LD_INT_PANEL_BYTES] __attribute__((aligned(64))); \
+        if (n_act > 3 && n >= LD_PANEL_ROWS / 2) many(LD_FEW_PASS, scratch); \
+        else few(LD_FEW_PASS); \
+    }
 #define LD_DEFINE_MANY_F32(name, unpack, tile, width) \
     static void name(LD_FEW_ARGS, uint8_t *scratch) { ld_many_by_f32_tiles(LD_FEW_PASS, scratch, unpack, tile, width); }
 

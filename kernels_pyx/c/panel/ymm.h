@@ -54,3 +54,8 @@ LD_DEFINE_MANY(LD_NAME(ld_many_q4_1), ld_unpack_q4_1, LD_NAME(ld_tile_nibbles), 
 LD_DEFINE_MANY(LD_NAME(ld_many_q8_0), LD_UNPACK_Q8_0, LD_NAME(ld_tile_int8), 4)
 LD_DEFINE_MANY(LD_NAME(ld_many_q4_k), ld_unpack_q4_k, LD_NAME(ld_tile_nibbles_q8_256), 4)
 LD_DEFINE_MANY(LD_NAME(ld_many_q6_k), ld_unpack_q6_k, LD_NAME(ld_tile_six_bits), 4)
+
+LD_DEFINE_FEW_BY_PANEL(LD_NAME(ld_few_or_panel_q4_0), LD_NAME(ld_few_q4_0), LD_NAME(ld_many_q4_0))
+LD_DEFINE_FEW_BY_PANEL(LD_NAME(ld_few_or_panel_q4_1), LD_NAME(ld_few_q4_1), LD_NAME(ld_many_q4_1))
+LD_DEFINE_FEW_BY_PANEL(LD_NAME(ld_few_or_panel_q8_0), LD_NAME(ld_few_q8_0), LD_NAME(ld_many_q8_0))
+LD_DEFINE_FEW_BY_PANEL(LD_NAME(ld_few_or_panel_q4_k), LD_NAME(ld_few_q4_k), LD_NAME(ld_many_q4_k))

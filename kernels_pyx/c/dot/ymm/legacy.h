@@ -87,8 +87,8 @@ LD_INLINE void LD_NAME(ld_rows_q4_1)(LD_ROWS_ARGS) {
     LD_NAME(ld_rows_nibbles)(w, w_stride, act, act_stride, y, y_stride, k, n_rows, n_act, 1);
 }
 
-LD_DEFINE_FEW(LD_NAME(ld_few_q4_0), LD_NAME(ld_rows_q4_0), LD_MAX_SUMS)
-LD_DEFINE_FEW(LD_NAME(ld_few_q4_1), LD_NAME(ld_rows_q4_1), LD_MAX_SUMS)
+LD_DEFINE_FEW(LD_NAME(ld_few_q4_0), LD_NAME(ld_rows_q4_0), 2, LD_MAX_SUMS)
+LD_DEFINE_FEW(LD_NAME(ld_few_q4_1), LD_NAME(ld_rows_q4_1), 2, LD_MAX_SUMS)
 #endif
 
 LD_INLINE void LD_NAME(ld_rows_q8_0)(LD_ROWS_ARGS) {
@@ -142,4 +142,4 @@ LD_INLINE void LD_NAME(ld_rows_q8_0)(LD_ROWS_ARGS) {
     }
 }
 
-LD_DEFINE_FEW(LD_NAME(ld_few_q8_0), LD_NAME(ld_rows_q8_0), LD_MAX_SUMS)
+LD_DEFINE_FEW(LD_NAME(ld_few_q8_0), LD_NAME(ld_rows_q8_0), 2, LD_MAX_SUMS)
