@@ -10,8 +10,8 @@
 #include "ops/ops.h"
 #include "pool.h"
 
-// The tasks of an op are cut in one share a worker. A worker takes tasks from its own share, so that it reads weights in the order of
-// memory, then from the shares of others. Tasks are counted when done. A worker that finds none left moves on; nobody waits for a
+// The tasks of an op are cut in one share a worker. A worker takes tasks from its own share, so that it reads weights in the order
+// of memory, then from the shares of others. Tasks are counted when done. A worker that finds none left moves on; nobody waits for a
 // worker that holds no task, so a core taken away between tasks delays nothing.
 typedef struct {
     _Alignas(64) _Atomic int64_t next;
