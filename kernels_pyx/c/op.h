@@ -86,8 +86,9 @@ typedef enum { LD_KV_F32 = 0, LD_KV_F16 = 1 } ld_kv_type;
     F(uint64_t, "u8", k_norm_w)                                                                                                  \
     F(double, "f8", q_norm_eps)                                                                                                  \
     F(double, "f8", k_norm_eps)                                                                                                  \
-    F(uint64_t, "u8", k_cache)        /* keys of the layer: block, KV head, [head_dim][LD_BLOCK] (transposed) */                 \
-    F(uint64_t, "u8", v_cache)        /* values of the layer: block, KV head, [LD_BLOCK][ld_v_pad(v_dim)] */
+    F(uint64_t, "u8", k_cache)        /* keys of the layer in block 0: per KV head [head_dim][LD_BLOCK] (transposed) */          \
+    F(uint64_t, "u8", v_cache)        /* values of the layer in block 0: per KV head [LD_BLOCK][ld_v_pad(v_dim)] */              \
+    F(int64_t, "i8", block_bytes)     /* from block to block, of keys and of values: all layers share a block */
 
 typedef struct {
 #define LD_FIELD(type, code, name) type name;

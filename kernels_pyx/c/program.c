@@ -10,8 +10,8 @@
 #include "ops/ops.h"
 #include "pool.h"
 
-// The tasks of an op are cut in one share a worker. A worker takes tasks from its own share, so that it reads weights in the order of
-// memory, then from the shares of others. Tasks are counted when done. A worker that finds none left moves on; nobody waits for a
+// The tasks of an op are cut in one share a worker. A worker takes tasks from its own share, so that it reads weights in the order
+// of memory, then from the shares of others. Tasks are counted when done. A worker that finds none left moves on; nobody waits for a
 // worker that holds no task, so a core taken away between tasks delays nothing.
 typedef struct {
     _Alignas(64) _Atomic int64_t next;
@@ -111,7 +111,7 @@ static const char *check_position(const ld_op *op, int64_t rows, int64_t bytes) 
     if (op->flags & LD_F_STORE) {
         if (op->v_dim < 1 || !inside(op->v_offset, op->v_stride, (int64_t)op->n_kv_heads * op->v_dim, rows, bytes))
             return "values outside the arena";
-        if (!op->k_cache || !op->v_cache) return "no cache";
+        if (!op->k_cache || !op->v_cache || op->block_bytes < 1) return "no cache";
     }
     int rotates = op->flags & (LD_F_ROPE_Q | LD_F_ROPE_K);
     if (rotates && (!op->rope_table || op->n_rot < 2 || op->n_rot % 2 || op->n_rot > op->head_dim))
@@ -122,7 +122,7 @@ static const char *check_position(const ld_op *op, int64_t rows, int64_t bytes) 
 static const char *check_attention(const ld_op *op, int64_t rows, int64_t bytes) {
     const char *wrong = check_position(op, rows, bytes);
     if (wrong) return wrong;
-    if (op->v_dim < 1 || !op->k_cache || !op->v_cache || (op->k_type | op->v_type) & ~1) return "no cache";
+    if (op->v_dim < 1 || !op->k_cache || !op->v_cache || op->block_bytes < 1 || (op->k_type | op->v_type) & ~1) return "no cache";
     int64_t width = op->kind == LD_OP_ATTEND_ROWS ? ld_partial_floats(op->n_heads, op->v_dim) : (int64_t)op->n_heads * op->v_dim;
     return inside(op->y_offset[0], op->y_stride[0], width, rows, bytes) ? NULL : "output outside the arena";
 }

@@ -37,7 +37,7 @@ void ld_linear_split(ld_node *node, int n_workers) {
     int gated = (op->flags & LD_F_GATED) != 0;
     int64_t total = 0;
     for (int i = 0; i < op->n_weights; i++) total += op->w_rows[i] * op->w_stride[i];
-    int64_t bytes = total / (4 * n_workers);
+    int64_t bytes = total / (8 * n_workers);
     bytes = bytes < FEW_BYTES_MIN ? FEW_BYTES_MIN : bytes > FEW_BYTES_MAX ? FEW_BYTES_MAX : bytes;
     for (int i = 0; i < op->n_weights; i++) {
         int64_t rows = bytes / (op->w_stride[i] * (gated ? 2 : 1)) / 8 * 8;

@@ -88,20 +88,21 @@ void ld_store_row(const ld_node *node, ld_ctx *ctx, int64_t row, int64_t kv_head
     const ld_op *op = &node->op;
     int64_t position = ctx->state->positions[row], slot = position % LD_BLOCK, v_pad = ld_v_pad(op->v_dim);
     int64_t block = ctx->state->block_table[ctx->state->seq_of_row[row] * ctx->state->table_stride + position / LD_BLOCK];
-    int64_t head = block * op->n_kv_heads + kv_head;
+    uint8_t *keys = (uint8_t *)(uintptr_t)op->k_cache + block * op->block_bytes;
+    uint8_t *values = (uint8_t *)(uintptr_t)op->v_cache + block * op->block_bytes;
     const float *v = ld_row(ctx, op->v_offset, op->v_stride, row) + kv_head * op->v_dim;
     if (op->k_type == LD_KV_F16) {
-        uint16_t *to = (uint16_t *)(uintptr_t)op->k_cache + head * op->head_dim * LD_BLOCK + slot;
+        uint16_t *to = (uint16_t *)keys + kv_head * op->head_dim * LD_BLOCK + slot;
         ctx->table->vec.f32_to_f16(k, halves, op->head_dim);
         for (int64_t d = 0; d < op->head_dim; d++) to[d * LD_BLOCK] = halves[d];
     } else {
-        float *to = (float *)(uintptr_t)op->k_cache + head * op->head_dim * LD_BLOCK + slot;
+        float *to = (float *)keys + kv_head * op->head_dim * LD_BLOCK + slot;
         for (int64_t d = 0; d < op->head_dim; d++) to[d * LD_BLOCK] = k[d];
     }
     if (op->v_type == LD_KV_F16)
-        ctx->table->vec.f32_to_f16(v, (uint16_t *)(uintptr_t)op->v_cache + (head * LD_BLOCK + slot) * v_pad, op->v_dim);
+        ctx->table->vec.f32_to_f16(v, (uint16_t *)values + (kv_head * LD_BLOCK + slot) * v_pad, op->v_dim);
     else
-        memcpy((float *)(uintptr_t)op->v_cache + (head * LD_BLOCK + slot) * v_pad, v, op->v_dim * sizeof *v);
+        memcpy((float *)values + (kv_head * LD_BLOCK + slot) * v_pad, v, op->v_dim * sizeof *v);
 }
 
 // A head of queries or keys: norm if it has a weight, rotate if flagged. In place.
