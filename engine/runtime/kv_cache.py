@@ -1,7 +1,7 @@
 """The paged cache of keys and values: one pool of blocks, each with the keys and values of every layer for its tokens.
 
-So the pool takes memory block by block as contexts grow. Within a layer's part of a block, per KV head: keys as [head_dim][BLOCK] (transposed: scores of a whole block come from contiguous loads), values as
-[BLOCK][v_dim rounded up to 16].
+So the pool takes memory block by block as contexts grow. Within a layer's part of a block, per KV head: keys as [head_dim][BLOCK]
+(transposed: scores of a whole block come from contiguous loads), values as [BLOCK][v_dim rounded up to 16].
 """
 
 from __future__ import annotations
