@@ -14,7 +14,8 @@ from app.bridge.throttle import Throttle
 from app.chat.chat_page import ChatPage
 from app.chat.sampling_panel import preset_label
 from app.i18n import tr
-from app.ops.chat_ops import ChatOps, ContextUse, Trouble, Turn, Undo
+from app.ops.chat_ops import ChatOps, Trouble, Turn, Undo
+from app.ops.context_ops import ContextUse, Prompt
 from app.ops.model_files import name_and_quant
 from app.ops.model_ops import ModelOps
 from app.qtmodels.chat_list import ChatListModel
@@ -22,9 +23,11 @@ from app.settings.store import SettingsStore
 from app.store.chat_store import ChatStore
 from app.store.rows import MessageRow
 from app.windows.chat_options import ChatOptions
+from app.windows.context_controller import ContextController, Send
 from app.windows.links import ask_and_open
 from engine.api.values import ModelInfo, SamplingParams
 
+MODEL_CHANGED = "ModelChanged"
 SPEED_MS = 250
 """The curve of the side panel takes a point this often."""
 
@@ -61,6 +64,7 @@ class ChatController(QObject):
         self._show_speed = Throttle(SPEED_MS, page.side_panel.set_decode, self)
         self._drafts: dict[int | None, str] = {}
         self.options = ChatOptions(page.composer, store, chats, settings, self)
+        self._context = ContextController(page, chats.context, models, bridge, self)
         page.list.set_model(self._list)
         self._connect()
         self.refresh_list()
@@ -79,7 +83,7 @@ class ChatController(QObject):
         page.transcript.delete_requested.connect(chats.delete_message)
         page.transcript.continue_requested.connect(self._on_continue)
         page.transcript.branch_requested.connect(chats.switch_branch)
-        page.transcript.error_action_requested.connect(self._on_regenerate)
+        page.transcript.error_action_requested.connect(self._on_error_action)
         page.transcript.link_clicked.connect(self._on_link)
         page.composer.send_requested.connect(self.send)
         page.composer.stop_requested.connect(self.stop)
@@ -87,6 +91,9 @@ class ChatController(QObject):
         page.composer.sampling_requested.connect(self.options.open_sampling)
         page.composer.system_prompt_requested.connect(self.options.open_system_prompt)
         self.options.changed.connect(self._show_options)
+        self._context.notice.connect(self.notice)
+        self._context.new_chat_requested.connect(self._on_new_chat_instead)
+        page.composer.text_changed.connect(self._context.drop_asked)
         page.header.stop_loading_requested.connect(self._models.cancel_loading)
         chats.chats_changed.connect(self.refresh_list)
         chats.chats_changed.connect(self._show_options)
@@ -152,6 +159,7 @@ class ChatController(QObject):
         self._drafts[self._chat_id] = self._page.composer.text()
         self._chat_id = chat_id
         self._awaits_turn = False
+        self._context.drop()
         self._page.composer.set_text(self._drafts.pop(chat_id, ""))
         self._page.list.set_current(chat_id)
         self.options.show_for(chat_id)
@@ -164,12 +172,17 @@ class ChatController(QObject):
         if self._chat_id is not None:
             rows = tuple(self._chats.shown(row) for row in self._store.messages(self._chat_id))
         self._page.transcript.set_messages(rows)
+        self._show_seen_from()
         self._page.transcript.scroll_to_end()
         self._page.set_conversation_shown(bool(rows))
         if self._chat_id is not None:
             self._chats.count_context(self._chat_id)
         else:
             self._show_context(0)
+
+    def _show_seen_from(self) -> None:
+        chat_id = self._chat_id
+        self._page.transcript.set_seen_from(None if chat_id is None else self._store.chat(chat_id).seen_from)
 
     def _show_options(self) -> None:
         self._page.composer.set_preset_label(preset_label(self.options.sampling()))
@@ -198,13 +211,25 @@ class ChatController(QObject):
             self._page.composer.set_text(text)
             return
         self.options.flush()
-        sampling, prompt = self.options.new_chat_options() if self._chat_id is None else (None, None)
-        sent = self._chats.send(self._chat_id, text, sampling, prompt)
-        if not sent:
-            self._page.composer.set_text(text)
-            return
+        chat_id = self._chat_id
+        sampling, prompt = self.options.new_chat_options() if chat_id is None else (None, None)
+        up_to = None if chat_id is None else self._store.chat(chat_id).leaf_id
+
+        def send(seen_from: int | None) -> None:
+            if not self._chats.send(chat_id, text, sampling, prompt, seen_from):
+                held()
+                return
+            if self._page.composer.text() == text:
+                self._page.composer.set_text("")
+            self._awaits_turn = True
+            self._show_busy()
+
+        def held() -> None:
+            self._on_trouble(Trouble("", text, chat_id))
+
         self._awaits_turn = True
         self._show_busy()
+        self._context.guard(Prompt(chat_id, up_to, text, self.options.system_prompt()), send, held)
 
     def ask(self, text: str, sampling: SamplingParams) -> None:
         """Asks in a new chat with this sampling and without a system prompt."""
@@ -254,12 +279,32 @@ class ChatController(QObject):
         return False
 
     def _on_regenerate(self, message_id: int) -> None:
-        if self._make_ready():
-            self._chats.regenerate(message_id)
+        row = self._chats.row(message_id)
+        if row is not None:
+            up_to = row.parent_id if row.role == "assistant" else row.id
+            self._answer_again(row, up_to, lambda seen_from: self._chats.regenerate(message_id, seen_from))
 
     def _on_continue(self, message_id: int) -> None:
-        if self._make_ready():
-            self._chats.continue_answer(message_id)
+        row = self._chats.row(message_id)
+        if row is not None:
+            self._answer_again(row, row.id, lambda seen_from: self._chats.continue_answer(message_id, seen_from))
+
+    def _answer_again(self, row: MessageRow, up_to: int | None, send: Send) -> None:
+        if not self._chats.is_busy(row.chat_id) and self._make_ready():
+            self._context.guard(Prompt(row.chat_id, up_to, "", self.options.system_prompt()), send, lambda: None)
+
+    def _on_error_action(self, message_id: int) -> None:
+        """What helps against the error of an answer, then the answer: another one, or the rest of it."""
+        row = self._chats.row(message_id)
+        if row is not None and row.error_kind == MODEL_CHANGED:
+            self._models.reload()
+        (self._on_continue if row is not None and row.text else self._on_regenerate)(message_id)
+
+    def _on_new_chat_instead(self, text: str) -> None:
+        self._page.composer.set_text("")
+        self.new_chat()
+        if text:
+            self.send(text)
 
     def _on_edit_last(self) -> None:
         if self._chat_id is None:
@@ -296,6 +341,7 @@ class ChatController(QObject):
             self._page.transcript.append(turn.answer)
         else:
             self._show_branch()
+        self._show_seen_from()
         self.shown_changed.emit()
 
     def _on_branch_changed(self, chat_id: int) -> None:
@@ -323,7 +369,8 @@ class ChatController(QObject):
             self._page.composer.set_text(trouble.draft)
         elif trouble.draft:
             self._drafts.setdefault(trouble.chat_id, trouble.draft)
-        self.notice.emit(trouble.sentence)
+        if trouble.sentence:
+            self.notice.emit(trouble.sentence)
         self._show_busy()
 
     def _on_model_ready(self, info: ModelInfo) -> None:

@@ -30,7 +30,7 @@ from app.windows.stall_watch import StallWatch
 from app.windows.welcome_controller import WelcomeController
 
 SIZE = (1280, 800)
-MINIMUM = (760, 480)
+MINIMUM = (700, 480)
 SENSORS_S = 1.0
 """Readings this often cost an idle application half a hundredth of a core."""
 
@@ -134,6 +134,9 @@ class MainWindow(QMainWindow):
     def start(self, model: str | None, *, load_last: bool) -> None:
         """What happens once the window is up: the given model, else the last one, else the welcome page."""
         self._parts.models.scan_folders()
+        unfinished = self._parts.store.unfinished_chat()
+        if unfinished is not None:
+            self.controller.open_chat(unfinished)
         settings = self._parts.settings.values
         if model is not None:
             self.load(str(Path(model).absolute()))

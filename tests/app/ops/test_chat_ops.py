@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from pathlib import Path
 
-from app.ops.chat_ops import ContextUse
+from app.ops.context_ops import ContextUse
 from app.store.chat_store import ChatStore
 from engine.api.commands import Cancel, CountTokens, Generate
 from engine.api.values import ChatMessage, SamplingParams
