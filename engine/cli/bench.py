@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 import engine
-from engine.arch.spec import Linear, ModelSpec
+from engine.arch.spec import Linear, ModelSpec, MoeFfn
 from engine.cli.direct import Direct, opened
 from engine.cli.options import add_json_option, add_load_options, load_options
 from engine.cli.output import write_json, write_text
@@ -121,17 +121,22 @@ def work(direct: Direct, k_bytes: int, v_bytes: int) -> Work:
     spec, tensors = direct.model.spec, direct.file.tensors
     layers = linears(spec)
     return Work(
-        weight_bytes=sum(tensors[one.weight].nbytes for one in layers),
-        multiply_adds=sum(one.n_in * one.n_out for one in layers),
+        weight_bytes=round(sum(tensors[one.weight].nbytes * share for one, share, _ in layers)),
+        multiply_adds=sum(one.n_in * one.n_out * n for one, _, n in layers),
         kv_bytes=sum(b.mixer.n_kv_heads * (b.mixer.head_dim * k_bytes + b.mixer.v_dim * v_bytes) for b in spec.blocks),
     )
 
 
-def linears(spec: ModelSpec) -> list[Linear]:
-    """Every linear layer that a token passes."""
-    layers = [spec.head]
+def linears(spec: ModelSpec) -> list[tuple[Linear, float, int]]:
+    """Every linear layer that a token passes, the share of its tensor that it reads, and how many such layers it passes."""
+    layers: list[tuple[Linear, float, int]] = [(spec.head, 1.0, 1)]
     for block in spec.blocks:
-        layers += [block.mixer.q, block.mixer.k, block.mixer.v, block.mixer.out, block.ffn.gate, block.ffn.up, block.ffn.down]
+        mixer, ffn = block.mixer, block.ffn
+        layers += [(one, 1.0, 1) for one in (mixer.q, mixer.k, mixer.v, mixer.out)]
+        share, n = (ffn.n_used / ffn.n_experts, ffn.n_used) if isinstance(ffn, MoeFfn) else (1.0, 1)
+        layers += [(one, share, n) for one in (ffn.gate, ffn.up, ffn.down)]
+        if isinstance(ffn, MoeFfn):
+            layers.append((ffn.router, 1.0, 1))
     return layers
 
 
