@@ -124,7 +124,7 @@ def _warm_up(templates: TemplateHelper) -> None:
     try:
         templates.warm_up()
     except HelperDied as error:
-        # Closed meanwhile, or broken: then the first prompt says so.
+        # Closed meanwhile, or broken: then the first prompt is made without it and says so.
         log.info("the template helper did not start: %s", error)
 
 
