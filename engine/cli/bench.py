@@ -9,6 +9,7 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import pairwise
 from statistics import median
 from typing import Any
 
@@ -60,13 +61,16 @@ def run(args: argparse.Namespace) -> int:
         threads = options.n_threads or len(os.sched_getaffinity(0))
         tests = [("pp", n, d) for d in args.d for n in args.p if n] + [("tg", n, d) for d in args.d for n in args.n if n]
         samples: dict[tuple[str, int, int], list[float]] = {test: [] for test in tests}
+        slowest: dict[tuple[str, int, int], list[float]] = {test: [] for test in tests}
         limits = []
         for _ in range(args.r):
             limits.append(read_limit_gbps(threads))
             for test in tests:
                 kind, n, depth = test
-                samples[test].append(n / seconds(direct, kind, n, depth, options.prefill_chunk))
-        rows = [row(test, rates, cost, threads, max(limits)) for test, rates in samples.items()]
+                taken = seconds(direct, kind, n, depth, options.prefill_chunk)
+                samples[test].append(n / sum(taken))
+                slowest[test].append(max(taken) / median(taken))
+        rows = [row(test, rates, slowest[test], cost, threads, max(limits)) for test, rates in samples.items()]
         result = {
             "rows": rows,
             "ops": op_times(direct),
@@ -91,17 +95,19 @@ def numbers(text: str) -> tuple[int, ...]:
     return found
 
 
-def seconds(direct: Direct, kind: str, n: int, depth: int, chunk: int) -> float:
-    """How long n tokens take behind `depth` others: as a prompt (`pp`) or one at a time (`tg`)."""
+def seconds(direct: Direct, kind: str, n: int, depth: int, chunk: int) -> list[float]:
+    """How long n tokens take behind `depth` others: as a prompt (`pp`, one figure) or one at a time (`tg`, one for each)."""
     ids = filler(depth + n, direct.model.spec.n_vocab)
     prefill(direct, ids[:depth], 0, chunk)
-    started = time.perf_counter()
+    times = [time.perf_counter()]
     if kind == "pp":
         prefill(direct, ids[depth:], depth, chunk)
+        times.append(time.perf_counter())
     else:
         for i in range(n):
             direct.step(ids[depth + i : depth + i + 1], depth + i, 1)
-    return time.perf_counter() - started
+            times.append(time.perf_counter())
+    return [after - before for before, after in pairwise(times)]
 
 
 def prefill(direct: Direct, ids: Sequence[int], position: int, chunk: int) -> None:
@@ -140,8 +146,13 @@ def linears(spec: ModelSpec) -> list[tuple[Linear, float, int]]:
     return layers
 
 
-def row(test: tuple[str, int, int], rates: list[float], cost: Work, threads: int, limit: float) -> dict[str, Any]:
-    """One line of the result. gbps: weights and KV cache read in decode; gops: multiply-adds of the weights, twice."""
+def row(
+    test: tuple[str, int, int], rates: list[float], slowest: list[float], cost: Work, threads: int, limit: float
+) -> dict[str, Any]:
+    """One line of the result. gbps: weights and KV cache read in decode; gops: multiply-adds of the weights, twice.
+
+    slowest_token: that of each repetition, in medians of its tokens.
+    """
     kind, n, depth = test
     rate = median(rates)
     bytes_per_token = cost.weight_bytes + cost.kv_bytes * (depth + n / 2)
@@ -150,6 +161,7 @@ def row(test: tuple[str, int, int], rates: list[float], cost: Work, threads: int
         "depth": depth,
         "threads": threads,
         "samples_tok_s": [round(one, 2) for one in rates],
+        "slowest_token": [round(one, 2) for one in slowest] if kind == "tg" else None,
         "gbps": round(rate * bytes_per_token / 1e9, 2) if kind == "tg" else None,
         "read_limit_gbps": round(limit, 2),
         "gops": round(2 * cost.multiply_adds * rate / 1e9, 1),
