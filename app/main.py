@@ -106,7 +106,7 @@ def build(app: QApplication, paths: Paths, client: Callable[[], EngineClient] = 
     closing = asyncio.Event()
     window = MainWindow(parts, closing.set)
     holder.append(window)
-    reporter.set_parent(window)
+    reporter.set_window(window, window.show_notice)
     return Running(parts, window, worker, closing)
 
 

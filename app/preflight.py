@@ -10,7 +10,7 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -52,6 +52,12 @@ PACKAGES = {
 """Shared library -> Debian package that has it."""
 RENAMED = {"libglib2.0-0": "libglib2.0-0t64"}
 """Names from Debian 13 and Ubuntu 24.04 on."""
+FONT_PACKAGE = "fonts-noto-cjk"
+_FONT_FOLDERS = ("/usr/share/fonts", "/usr/local/share/fonts", "~/.fonts", "~/.local/share/fonts")
+_CJK_FONT = re.compile(
+    r"cjk|source-?han|wqy|wenquan|droidsansfallback|unifont|uming|ukai|sarasa|simsun|simhei|msyh|pingfang|noto(sans|serif)(sc|tc|hk|jp|kr)",
+    re.IGNORECASE,
+)
 _MODULES = ("QtCore", "QtGui", "QtWidgets", "QtNetwork", "QtSvg")
 
 Ldd = Callable[[Path], str]
@@ -59,10 +65,9 @@ Ldd = Callable[[Path], str]
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """What the platform lacks: shared libraries, and the packages that have them (the library itself when none is known)."""
+    """What the platform lacks: the packages, or the shared library itself when no package is known for it."""
 
     platform: str
-    libraries: tuple[str, ...]
     packages: tuple[str, ...]
 
     def sentence(self) -> str:
@@ -96,7 +101,9 @@ def _ldd(file: Path) -> str:
     return subprocess.run(["ldd", str(file)], capture_output=True, text=True, check=False).stdout
 
 
-def missing(platform: str, folder: Path, ldd: Ldd = _ldd, os_release: str | None = None) -> Missing | None:
+def missing(
+    platform: str, folder: Path, ldd: Ldd = _ldd, os_release: str | None = None, fonts: Iterable[str | Path] | None = None
+) -> Missing | None:
     """What the libraries of Qt's modules and of the plugin of `platform` lack on this system; None when nothing."""
     files = [folder / f"{name}.abi3.so" for name in _MODULES]
     files.append(folder / "Qt" / "plugins" / "platforms" / f"libq{platform}.so")
@@ -105,12 +112,21 @@ def missing(platform: str, folder: Path, ldd: Ldd = _ldd, os_release: str | None
         if file.exists():
             lacking.update(re.findall(r"^\s*(\S+) => not found", ldd(file), re.MULTILINE))
     lacking = {name for name in lacking if not name.startswith(("libQt6", "libpyside6", "libshiboken6"))}
-    if not lacking:
-        return None
     packages = {PACKAGES.get(name, name) for name in lacking}
     if re.search(r'^VERSION_ID="?(1[3-9]|2[4-9])', _os_release() if os_release is None else os_release, re.MULTILINE):
         packages = {RENAMED.get(name, name) for name in packages}
-    return Missing(platform, tuple(sorted(lacking)), tuple(sorted(packages)))
+    if not has_cjk_font(_FONT_FOLDERS if fonts is None else fonts):
+        packages.add(FONT_PACKAGE)
+    return Missing(platform, tuple(sorted(packages))) if packages else None
+
+
+def has_cjk_font(folders: Iterable[str | Path]) -> bool:
+    """Whether a font with Chinese, Japanese and Korean is installed; without one their text is a row of boxes."""
+    for folder in folders:
+        for _, _, names in os.walk(Path(folder).expanduser()):
+            if any(_CJK_FONT.search(name) for name in names):
+                return True
+    return False
 
 
 def _os_release() -> str:

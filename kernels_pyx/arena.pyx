@@ -32,7 +32,8 @@ cdef class Arena:
         if nbytes == 0:
             raise ValueError("an arena of no bytes")
         self._mapped = (nbytes + align - 1) // align * align + (align if huge else 0)
-        self._mapping = <uint8_t *>mmap(NULL, self._mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0)
+        self._mapping = <uint8_t *>mmap(NULL, self._mapped, PROT_READ | PROT_WRITE,
+                                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0)
         if <void *>self._mapping == MAP_FAILED:
             self._mapping = NULL
             raise MemoryError(f"cannot map {nbytes} bytes (error {errno})")

@@ -38,7 +38,7 @@ ld_dispatch_init(<ld_isa><int>_cap())
 
 
 def kernels_of(isa: str) -> dict[str, tuple[str, str]]:
-    """For each format the ISAs whose kernels serve `few` and `many` when `isa` is the cap; empty where this machine lacks `isa`."""
+    """For each format the ISAs that serve `few` and `many` when `isa` is the cap; empty where this machine lacks it."""
     from kernels_pyx.formats import FORMATS
 
     cdef const ld_table *table = ld_table_for(<ld_isa><int>ISAS.index(isa))

@@ -32,8 +32,9 @@ cdef extern from "dispatch.h":
 
 
 cdef extern from "program.h":
-    ld_program *ld_program_new(const ld_op *ops, int64_t n_ops, uint8_t *base, int64_t bytes, int64_t max_rows, int64_t max_position,
-                               int64_t n_blocks, int n_workers, const ld_table *table, char *message, size_t message_size) nogil
+    ld_program *ld_program_new(const ld_op *ops, int64_t n_ops, uint8_t *base, int64_t bytes, int64_t max_rows,
+                               int64_t max_position, int64_t n_blocks, int n_workers, const ld_table *table, char *message,
+                               size_t message_size) nogil
     void ld_program_free(ld_program *program) noexcept nogil
     const char *ld_program_check(const ld_program *program, const ld_step_state *state) nogil
     void ld_program_start(ld_program *program, ld_step_state *state) nogil
@@ -104,8 +105,8 @@ cdef class CpuProgram:
         ValueError: a descriptor that the C side refuses; the message names the op.
     """
 
-    def __cinit__(self, ops, Arena arena not None, Pool pool not None, *, int64_t max_rows, int64_t max_position, int64_t n_blocks,
-                  keep=None, isa=None):
+    def __cinit__(self, ops, Arena arena not None, Pool pool not None, *, int64_t max_rows, int64_t max_position,
+                  int64_t n_blocks, keep=None, isa=None):
         cdef char message[256]
         cdef const ld_table *table = active_table() if isa is None else table_for(<ld_isa><int>ISAS.index(isa))
         cdef const uint8_t[::1] raw
@@ -118,8 +119,8 @@ cdef class CpuProgram:
         raw = np.ascontiguousarray(ops).view(np.uint8)
         self._arena, self._pool, self._keep = arena, pool, keep
         self.n_ops, self.max_rows = len(ops), max_rows
-        self._program = ld_program_new(<const ld_op *>&raw[0], self.n_ops, arena.base, arena.nbytes, max_rows, max_position, n_blocks,
-                                       pool.n_workers, table, message, sizeof(message))
+        self._program = ld_program_new(<const ld_op *>&raw[0], self.n_ops, arena.base, arena.nbytes, max_rows, max_position,
+                                       n_blocks, pool.n_workers, table, message, sizeof(message))
         if self._program == NULL:
             raise ValueError((<bytes>message).decode())
 
@@ -134,7 +135,7 @@ cdef class CpuProgram:
     def run(self, const int32_t[::1] token_ids, const int32_t[::1] positions, const int32_t[::1] seq_of_row,
             const int32_t[:, ::1] block_table, const int32_t[::1] out_rows, float[:, ::1] logits, AbortFlag abort not None,
             int64_t[::1] op_ns=None):
-        """One step: fills logits [n_out, n_vocab] and returns (aborted, bad_op); bad_op is -1 or the first op that met a bad value.
+        """One step: fills logits [n_out, n_vocab] and returns (aborted, bad_op): -1 or the first op that met a bad value.
 
         block_table: [n_seqs, blocks] block ids. op_ns: [n_ops], receives the wall time of each op.
 

@@ -59,6 +59,17 @@ cdef class MappedFile:
         """`os.stat_result` of the mapped file, wherever its name points now."""
         return os.fstat(self._fd)
 
+    def read(self, size_t offset, size_t n):
+        """n bytes from offset, by reading, not through the mapping.
+
+        Raises:
+            OSError: the file has become shorter, or cannot be read.
+        """
+        data = os.pread(self._fd, n, offset)
+        if <size_t>len(data) != n:
+            raise OSError(f"{self.path}: {len(data)} of {n} bytes at {offset}")
+        return data
+
     def touch(self, size_t offset, size_t n, AbortFlag abort not None):
         """Brings n bytes from offset into memory; returns early once the flag is set."""
         if self._base == NULL or offset > self.nbytes or n > self.nbytes - offset:

@@ -8,8 +8,8 @@ from libc.stddef cimport size_t
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uintptr_t
 
 from kernels_pyx.dispatch cimport (
-    ld_act_row_bytes, ld_act_scales_at, ld_act_sums_at, ld_format_block, ld_format_kernels, ld_isa, ld_many_scratch_bytes, ld_row_bytes,
-    ld_table, ld_vec_kernels, table_for,
+    ld_act_row_bytes, ld_act_scales_at, ld_act_sums_at, ld_format_block, ld_format_kernels, ld_isa, ld_many_scratch_bytes,
+    ld_row_bytes, ld_table, ld_vec_kernels, table_for,
 )
 from kernels_pyx.formats cimport LD_ACT_F32, ld_act
 from kernels_pyx.formats import ACTS
@@ -30,7 +30,8 @@ cdef extern from *:
         __m256i sum[8];
         LD_UNROLL for (int i = 0; i < 8; i++) sum[i] = _mm256_setzero_si256();
         for (size_t at = 0; at < n; at += 256)
-            LD_UNROLL for (int i = 0; i < 8; i++) sum[i] = _mm256_add_epi64(sum[i], _mm256_loadu_si256((const __m256i *)(p + at + 32 * i)));
+            LD_UNROLL for (int i = 0; i < 8; i++)
+                sum[i] = _mm256_add_epi64(sum[i], _mm256_loadu_si256((const __m256i *)(p + at + 32 * i)));
         LD_UNROLL for (int i = 1; i < 8; i++) sum[0] = _mm256_add_epi64(sum[0], sum[i]);
         return (uint64_t)_mm256_extract_epi64(sum[0], 0) + (uint64_t)_mm256_extract_epi64(sum[0], 2);
     }
@@ -62,7 +63,11 @@ cdef extern from *:
         return _mm256_extract_epi16(a[0], 0);
     }
     #else
-    static uint64_t ld_read_probe(const uint8_t *p, size_t n) { uint64_t s = 0; for (size_t i = 0; i < n; i++) s += p[i]; return s; }
+    static uint64_t ld_read_probe(const uint8_t *p, size_t n) {
+        uint64_t sum = 0;
+        for (size_t i = 0; i < n; i++) sum += p[i];
+        return sum;
+    }
     static int ld_vnni_probe(int64_t n) { return (int)n; }
     static int ld_maddubs_probe(int64_t n) { return (int)n; }
     #endif
@@ -136,8 +141,8 @@ def quantize(str isa, str act, const float[::1] x, uint8_t[::1] out, int64_t k) 
 
 
 def linear(
-    str isa, int ggml_id, const uint8_t[::1] w, size_t w_stride, const uint8_t[::1] act, size_t act_stride, int64_t n_act, float[::1] y,
-    size_t y_stride, int64_t k, int64_t n, uint8_t[::1] scratch=None, bint f32=False,
+    str isa, int ggml_id, const uint8_t[::1] w, size_t w_stride, const uint8_t[::1] act, size_t act_stride, int64_t n_act,
+    float[::1] y, size_t y_stride, int64_t k, int64_t n, uint8_t[::1] scratch=None, bint f32=False,
 ) -> None:
     """y = W x: `few` without scratch, `many` with it; f32: the kernels for f32 activations."""
     cdef const ld_format_kernels *kernels = _kernels(isa, ggml_id)
@@ -161,8 +166,8 @@ def linear(
 
 
 cdef void _call(
-    const ld_format_kernels *kernels, bint f32, bint is_many, const uint8_t *w, size_t w_stride, const uint8_t *act, size_t act_stride,
-    int64_t n_act, float *y, size_t y_stride, int64_t k, int64_t n, uint8_t *scratch,
+    const ld_format_kernels *kernels, bint f32, bint is_many, const uint8_t *w, size_t w_stride, const uint8_t *act,
+    size_t act_stride, int64_t n_act, float *y, size_t y_stride, int64_t k, int64_t n, uint8_t *scratch,
 ) noexcept nogil:
     if is_many:
         (kernels.many_f32 if f32 else kernels.many)(w, w_stride, act, act_stride, n_act, y, y_stride, k, n, scratch)

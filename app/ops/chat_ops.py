@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from PySide6.QtCore import QObject, Signal
@@ -206,14 +206,14 @@ class ChatOps(QObject):
     def delete_chat(self, chat_id: int) -> None:
         """Removes a chat; `undoable` tells how to take it back."""
         self.stop(chat_id)
-        chat = self._store.chat(chat_id)
 
         def restore() -> None:
             self._change(lambda db: chats.restore_chat(db, chat_id), lambda row: self.chats_changed.emit())
 
-        def deleted(nothing: None) -> None:
+        def deleted(row: ChatRow) -> None:
+            self.stop(chat_id)
             self.chats_changed.emit()
-            self.undoable.emit(Undo(filled(tr("Chats", "“%1” deleted"), chat.title), restore))
+            self.undoable.emit(Undo(filled(tr("Chats", "“%1” deleted"), row.title), restore))
 
         self._change(lambda db: chats.delete_chat(db, chat_id), deleted)
 
@@ -290,10 +290,17 @@ class ChatOps(QObject):
 
     def _generate(self, live: LiveAnswer, *, continue_last: bool = False) -> None:
         row = live.row
-        self._live[row.id] = live
-        chat = self._store.chat(row.chat_id)
         up_to = row.id if continue_last else row.parent_id
-        rows = self._store.branch_to(up_to) if up_to is not None else ()
+        try:
+            chat = self._store.chat(row.chat_id)
+            rows = self._store.branch_to(up_to) if up_to is not None else ()
+        except chats.NoSuchRow:
+            # Deleted while the question was being saved: nobody waits for the answer, the row is as if stopped at once.
+            self._live.pop(row.id, None)
+            self._store.journal(replace(live.journalled(), status="stopped"))
+            self.chats_changed.emit()
+            return
+        self._live[row.id] = live
         command = Generate(
             live.request_id,
             messages=conversation(chat.system_prompt, rows),

@@ -9,6 +9,7 @@ import sqlite3
 import time
 from dataclasses import dataclass, fields
 
+from app.errors import StoreError
 from app.store.rows import ChatRow, Figures, MessageRow, Role, Status
 from app.store.search import index_message, index_title
 
@@ -29,8 +30,11 @@ class Answer:
     error: str = ""
 
 
-class NoSuchRow(LookupError):
+class NoSuchRow(StoreError):
     """A chat or message that is not there (any more)."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(f"{what} is not there any more; it was deleted in the meantime.")
 
 
 def _chat(row: tuple[object, ...]) -> ChatRow:
@@ -56,7 +60,7 @@ def chat(db: sqlite3.Connection, chat_id: int) -> ChatRow:
     """One chat. Raises NoSuchRow."""
     row = db.execute(f"SELECT {_CHAT} FROM chat WHERE id = ? AND deleted_s IS NULL", (chat_id,)).fetchone()
     if row is None:
-        raise NoSuchRow(f"chat {chat_id}")
+        raise NoSuchRow(f"Chat {chat_id}")
     return _chat(row)
 
 
@@ -96,7 +100,7 @@ def message(db: sqlite3.Connection, message_id: int) -> MessageRow:
     """One message. Raises NoSuchRow."""
     row = db.execute(f"SELECT {_MESSAGE} FROM message WHERE id = ? AND deleted_s IS NULL", (message_id,)).fetchone()
     if row is None:
-        raise NoSuchRow(f"message {message_id}")
+        raise NoSuchRow(f"Message {message_id}")
     family = _siblings(db, row[1], row[2])
     return _message(row, (family.index(message_id), len(family)))
 
@@ -138,7 +142,7 @@ def add_message(
     """A new message under parent_id; it becomes the leaf of the chat. Raises NoSuchRow for a chat or parent that is not there."""
     chat(db, chat_id)
     if parent_id is not None and message(db, parent_id).chat_id != chat_id:
-        raise NoSuchRow(f"message {parent_id} in chat {chat_id}")
+        raise NoSuchRow(f"Message {parent_id} of chat {chat_id}")
     now = time.time()
     cursor = db.execute(
         "INSERT INTO message (chat_id, parent_id, role, text, status, created_s) VALUES (?, ?, ?, ?, ?, ?)",
@@ -214,9 +218,11 @@ def set_model(db: sqlite3.Connection, chat_id: int, model_path: str) -> None:
     db.execute("UPDATE chat SET model_path = ? WHERE id = ?", (model_path, chat_id))
 
 
-def delete_chat(db: sqlite3.Connection, chat_id: int) -> None:
-    """Hides a chat; `restore_chat` brings it back until `purge`."""
-    db.execute("UPDATE chat SET deleted_s = ? WHERE id = ? AND deleted_s IS NULL", (time.time(), chat_id))
+def delete_chat(db: sqlite3.Connection, chat_id: int) -> ChatRow:
+    """Hides a chat; `restore_chat` brings it back until `purge`. Raises NoSuchRow when it is hidden already."""
+    row = chat(db, chat_id)
+    db.execute("UPDATE chat SET deleted_s = ? WHERE id = ?", (time.time(), chat_id))
+    return row
 
 
 def restore_chat(db: sqlite3.Connection, chat_id: int) -> ChatRow:

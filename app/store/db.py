@@ -73,7 +73,7 @@ def known(error: sqlite3.Error, path: Path | str) -> KnownDbError | DbBug:
             f"The disk that holds {path} is full; free some space, then try again. Nothing already saved is lost."
         )
     if code in _LOCKED:
-        return DatabaseLocked(f"Another program is using {path}; close it, then try again.")
+        return DatabaseLocked(f"Another program is using {path}; close it. Layerdeck waits, and saves once the file is free.")
     if code in _DAMAGED:
         return DatabaseDamaged(f"The chat database {path} is damaged; restart Layerdeck to set it aside and start a new one.")
     if code in _READ_ONLY:

@@ -172,22 +172,34 @@ class Writer:
     def _do(self, job: Job[Any], future: Future[Any]) -> None:
         if not future.set_running_or_notify_cancel():
             return
+        try:
+            future.set_result(self._patiently(job))
+        except sqlite3.Error as error:
+            ours = known(error, self._path)
+            if isinstance(ours, DbBug):
+                log.error("%s", ours)
+            future.set_exception(ours)
+        except BaseException as error:  # the caller gets it, whatever it is; the thread lives on
+            future.set_exception(error)
+
+    def _patiently(self, job: Job[T]) -> T:
+        """The job's result; another process that holds the database is waited for, which on_trouble tells."""
+        waits = False
         while True:
             try:
                 result = self._transaction(job)
             except sqlite3.Error as error:
                 ours = known(error, self._path)
-                if isinstance(ours, DatabaseLocked) and not self._closing:
-                    time.sleep(LOCK_RETRY_S)
-                    continue
-                if isinstance(ours, DbBug):
-                    log.error("%s", ours)
-                future.set_exception(ours)
-            except BaseException as error:  # the caller gets it, whatever it is; the thread lives on
-                future.set_exception(error)
+                if not isinstance(ours, DatabaseLocked) or self._closing:
+                    raise
+                if not waits:
+                    waits = True
+                    self._on_trouble(ours)
+                time.sleep(LOCK_RETRY_S)
             else:
-                future.set_result(result)
-            return
+                if waits:
+                    self._on_trouble(None)
+                return result
 
     def _transaction(self, job: Job[T]) -> T:
         self._db.execute("BEGIN IMMEDIATE")

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from PySide6.QtCore import QObject, Qt
+from PySide6.QtCore import QObject, QRectF, Qt
+from PySide6.QtGui import QIcon, QPainter, QPixmap
 from PySide6.QtWidgets import QApplication
 
 from app import theme
 from app.settings.store import SettingsStore
+from app.widgets import paint
+
+ICON_SIZE = 128
 
 
 class Appearance(QObject):
@@ -21,6 +25,7 @@ class Appearance(QObject):
         settings.listen(self._on_setting)
         app.styleHints().colorSchemeChanged.connect(self._apply)
         self._apply()
+        app.setWindowIcon(window_icon())
 
     def _on_setting(self, key: str, value: Any) -> None:
         if key == "general.theme":
@@ -38,3 +43,14 @@ class Appearance(QObject):
             light = self._app.styleHints().colorScheme() == Qt.ColorScheme.Light
             return theme.LIGHT if light else theme.DARK
         return theme.LIGHT if setting == "light" else theme.DARK
+
+
+def window_icon() -> QIcon:
+    """The brand tile, for the window and the task bar."""
+    pixmap = QPixmap(ICON_SIZE, ICON_SIZE)
+    pixmap.fill(Qt.GlobalColor.transparent)
+    painter = QPainter(pixmap)
+    paint.begin(painter)
+    paint.tile(painter, QRectF(4, 4, ICON_SIZE - 8, ICON_SIZE - 8), ICON_SIZE / 4, "layers", ICON_SIZE / 2)
+    painter.end()
+    return QIcon(pixmap)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from PySide6.QtCore import QObject, Signal
-from PySide6.QtGui import QGuiApplication
+from PySide6.QtGui import QAccessible, QAccessibleAnnouncementEvent, QGuiApplication
 from PySide6.QtWidgets import QWidget
 
 from app.bridge.engine_bridge import EngineBridge
@@ -134,12 +134,13 @@ class ChatController(QObject):
     def refresh_list(self) -> None:
         """Shows the chats anew: titles, order, which of them are being answered."""
         rows = self._store.chats()
+        is_gone = self._chat_id is not None and all(row.id != self._chat_id for row in rows)
         if self._query:
             found = {hit.chat_id for hit in self._store.search(self._query)}
             rows = tuple(row for row in rows if row.id in found)
         self._list.set_rows(rows)
         self._list.set_streaming(self._chats.streaming_chats())
-        if self._chat_id is not None and not self._query and self._list.row_of(self._chat_id) is None:
+        if is_gone:
             self._drafts.pop(self._chat_id, None)
             self._chat_id = None
             self._show(None)
@@ -304,6 +305,9 @@ class ChatController(QObject):
 
     def _on_updated(self, row: MessageRow) -> None:
         self._page.transcript.update_message(row)
+        if row.chat_id == self._chat_id and row.status in ("done", "error"):
+            said = tr("Chats", "Answer complete") if row.status == "done" else row.error
+            QAccessible.updateAccessibility(QAccessibleAnnouncementEvent(self._page.transcript, said))
 
     def _on_context(self, use: ContextUse) -> None:
         if use.chat_id == self._chat_id:

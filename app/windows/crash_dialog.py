@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 import traceback
+from collections.abc import Callable
 from types import TracebackType
 
 from PySide6.QtCore import Qt
@@ -13,6 +14,7 @@ from PySide6.QtWidgets import QDialog, QDialogButtonBox, QLabel, QPlainTextEdit,
 
 from app import theme
 from app.bridge.ui_thread import UiThread
+from app.errors import UserFacingError
 from app.i18n import tr
 from app.log import RING, logger
 
@@ -59,19 +61,26 @@ class CrashReporter:
         self._ui = ui
         self._open: CrashDialog | None = None
         self._parent: QWidget | None = None
+        self._notice: Callable[[str], None] | None = None
 
     def install(self) -> None:
         """From now on nothing unhandled is only printed."""
         sys.excepthook = self._on_exception
         threading.excepthook = lambda args: self.report(args.exc_value, getattr(args.thread, "name", ""))
 
-    def set_parent(self, window: QWidget) -> None:
-        """The window over which dialogs open."""
+    def set_window(self, window: QWidget, notice: Callable[[str], None]) -> None:
+        """The window over which dialogs open, and where known errors are told in a sentence."""
         self._parent = window
+        self._notice = notice
 
     def report(self, error: BaseException | None, where: str = "") -> None:
         """Logs the error and shows it. Safe from any thread."""
         if error is None:
+            return
+        if isinstance(error, UserFacingError) and self._notice is not None:
+            notice, sentence = self._notice, str(error)
+            log.info("%s", sentence)
+            self._ui.call(lambda: notice(sentence))
             return
         text = "".join(traceback.format_exception(error))
         log.error("unhandled%s: %s", f" in {where}" if where else "", text)

@@ -26,6 +26,7 @@ from app.windows.chat_controller import ChatController
 from app.windows.model_picker import open_model_picker
 from app.windows.palette import open_palette
 from app.windows.parts import Parts
+from app.windows.stall_watch import StallWatch
 from app.windows.welcome_controller import WelcomeController
 
 SIZE = (1280, 800)
@@ -59,6 +60,7 @@ class MainWindow(QMainWindow):
         self._toast = Toast(self._stack)
         self.controller = ChatController(self.page, parts.store, parts.chats, parts.models, parts.bridge, parts.settings, self)
         self._welcome = WelcomeController(self.welcome, parts.models, parts.sensors, parts.paths, self)
+        self._stalls = StallWatch(parts.bridge, self)
         self.actions_ = ActionRegistry(self, ACTIONS, self._handlers())
         self._lay_out()
         self._connect()
@@ -85,6 +87,7 @@ class MainWindow(QMainWindow):
         page.header.side_panel_toggled.connect(lambda on: self._set_setting("chat.side_panel", on))
         page.file_dropped.connect(self.load)
         self.controller.notice.connect(self.show_notice)
+        self._stalls.stalled.connect(self.show_notice)
         self.controller.undoable.connect(self._on_undoable)
         self.controller.shown_changed.connect(self._refresh_actions)
         self._welcome.started.connect(self._on_started)

@@ -82,6 +82,7 @@ class Memory:
     weights: Weights
     ropes: RopeTables
     layers: tuple[LayerCache, ...]
+    block_bytes: int
     k_half: bool
     v_half: bool
 
@@ -209,7 +210,7 @@ def _turns(to: _Row, op: LanePosition) -> Flag:
     to.row["n_heads"], to.row["n_kv_heads"] = heads.n_heads, heads.n_kv_heads
     to.row["head_dim"], to.row["v_dim"], to.row["scale"] = heads.head_dim, heads.v_dim, heads.scale
     cache = to.memory.layers[op.layer]
-    to.row["k_cache"], to.row["v_cache"] = cache.keys, cache.values
+    to.row["k_cache"], to.row["v_cache"], to.row["block_bytes"] = cache.keys, cache.values, to.memory.block_bytes
     to.row["k_type"], to.row["v_type"] = to.memory.k_half, to.memory.v_half
     for name, buffer in (("q", op.q), ("k", op.k), ("v", op.v)):
         if buffer is not None:

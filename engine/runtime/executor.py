@@ -65,7 +65,9 @@ class Executor:
         plans = [lower(graph, placement, "decode", rows, types, f32=f32) for rows in DECODE_BUCKETS]
         plans.append(lower(graph, placement, "prefill", max(prefill_chunk, DECODE_BUCKETS[-1] + 1), types, f32=f32))
         self.ropes = RopeTables(weights, cache.n_blocks * BLOCK)
-        memory = Memory(weights, self.ropes, cache.layers, placement.k_type == "f16", placement.v_type == "f16")
+        memory = Memory(
+            weights, self.ropes, cache.layers, cache.block_bytes, placement.k_type == "f16", placement.v_type == "f16"
+        )
         arena = allocate(max(plan.arena_bytes for plan in plans), "the working memory", "choose a smaller prefill chunk")
         self._pool = Pool(placement.workers.cores)
         self._compiled: list[_Compiled] = []

@@ -1,7 +1,7 @@
-"""The paged cache of keys and values: one pool of blocks a layer, all in one arena.
+"""The paged cache of keys and values: one pool of blocks, each with the keys and values of every layer for its tokens.
 
-Within a block, per KV head: keys as [head_dim][BLOCK] (transposed: scores of a whole block come from contiguous loads), values as
-[BLOCK][v_dim rounded up to 16].
+So the pool takes memory block by block as contexts grow. Within a layer's part of a block, per KV head: keys as [head_dim][BLOCK]
+(transposed: scores of a whole block come from contiguous loads), values as [BLOCK][v_dim rounded up to 16].
 """
 
 from __future__ import annotations
@@ -21,12 +21,11 @@ BLOCK = _BLOCK
 """Tokens per block."""
 DEFAULT_CTX = 8192
 _SIZES: dict[KvType, int] = {"f32": 4, "f16": 2}
-_ALIGN = 4096
 
 
 @dataclass(frozen=True, slots=True)
 class LayerCache:
-    """Addresses of a layer's keys and values."""
+    """Addresses of a layer's keys and values in block 0."""
 
     keys: int
     values: int
@@ -53,18 +52,17 @@ class KvCache:
             OutOfMemory: more than is free.
         """
         self.n_blocks = -(-n_ctx // BLOCK)
-        sizes = []
+        offsets, at = [], 0
         for block in spec.blocks:
             part = block.mixer
-            per_token = part.n_kv_heads * part.head_dim * _SIZES[k_type], part.n_kv_heads * v_pad(part.v_dim) * _SIZES[v_type]
-            sizes.append(tuple(-(-n * BLOCK * self.n_blocks // _ALIGN) * _ALIGN for n in per_token))
-        self.nbytes = sum(sum(pair) for pair in sizes)
+            key_bytes = part.n_kv_heads * part.head_dim * BLOCK * _SIZES[k_type]
+            offsets.append((at, at + key_bytes))
+            at += key_bytes + part.n_kv_heads * v_pad(part.v_dim) * BLOCK * _SIZES[v_type]
+        self.block_bytes = at
+        self.nbytes = at * self.n_blocks
         self._arena = allocate(self.nbytes, f"the cache for a context of {n_ctx} tokens", "choose a shorter context")
-        at, layers = self._arena.address, []
-        for key_bytes, value_bytes in sizes:
-            layers.append(LayerCache(at, at + key_bytes))
-            at += key_bytes + value_bytes
-        self.layers: tuple[LayerCache, ...] = tuple(layers)
+        base = self._arena.address
+        self.layers: tuple[LayerCache, ...] = tuple(LayerCache(base + keys, base + values) for keys, values in offsets)
 
     def close(self) -> None:
         """Gives the memory back. Idempotent."""

@@ -83,12 +83,10 @@ class Weights:
         return tensor
 
     def _bytes(self, tensor: TensorInfo) -> npt.NDArray[np.uint8]:
-        with self._file.shards[tensor.shard].path.open("rb") as stream:
-            stream.seek(tensor.offset)
-            data = stream.read(tensor.nbytes)
-        if len(data) != tensor.nbytes:
-            raise ModelChanged(f"{self._file.path.name} became shorter while it was read; load it again")
-        return np.frombuffer(data, np.uint8)
+        try:
+            return np.frombuffer(self._maps[tensor.shard].read(tensor.offset, tensor.nbytes), np.uint8)
+        except OSError as error:
+            raise ModelChanged(f"{self._file.path.name} could not be read any more ({error}); load it again") from error
 
     def touch(self, names: Iterable[str], progress: Callable[[int, int], None], abort: AbortFlag) -> int:
         """Brings the named tensors into memory, in file order; returns their bytes. progress(done, total) in bytes.

@@ -35,17 +35,22 @@ typedef struct {
 } ld_isa_kernels;
 
 #if defined(__x86_64__)
-// Own activations only; f32 activations only; all.
+// Rows that set own activations only, f32 activations only, both; and those that replace `few` once the panels are there.
 #define LD_INT_ROW(id, name, isa) {.format = id, .few = ld_few_##name##_##isa, .many = ld_many_##name##_##isa}
 #define LD_F32_ROW(id, name, isa) {.format = id, .many_f32 = ld_many_##name##_f32_##isa}
 #define LD_FLOAT_ROW(id, name, isa) {.format = id, .many = ld_many_##name##_##isa, .many_f32 = ld_many_##name##_##isa}
+#define LD_PANEL_ROW(id, name, isa) {.format = id, .few = ld_few_or_panel_##name##_##isa}
+#define LD_PANEL_ROWS_OF(isa) \
+    LD_PANEL_ROW(2, q4_0, isa), LD_PANEL_ROW(3, q4_1, isa), LD_PANEL_ROW(8, q8_0, isa), LD_PANEL_ROW(12, q4_k, isa)
 static const ld_kernel_row ld_rows_avx2[] = {
     LD_ROW_FLOAT(0, f32, avx2),  LD_ROW_FLOAT(1, f16, avx2),   LD_ROW_QUANT(2, q4_0, avx2),  LD_ROW_QUANT(3, q4_1, avx2),
     LD_ROW_QUANT(8, q8_0, avx2), LD_ROW_QUANT(12, q4_k, avx2), LD_ROW_QUANT(14, q6_k, avx2), LD_ROW_FLOAT(30, bf16, avx2),
+    LD_PANEL_ROWS_OF(avx2),
 };
 static const ld_kernel_row ld_rows_avxvnni[] = {
     LD_INT_ROW(2, q4_0, avxvnni),  LD_INT_ROW(3, q4_1, avxvnni),  LD_INT_ROW(8, q8_0, avxvnni),
     LD_INT_ROW(12, q4_k, avxvnni), LD_INT_ROW(14, q6_k, avxvnni),
+    LD_PANEL_ROWS_OF(avxvnni),
 };
 static const ld_kernel_row ld_rows_avx512[] = {
     LD_FLOAT_ROW(0, f32, avx512), LD_FLOAT_ROW(1, f16, avx512), LD_F32_ROW(2, q4_0, avx512),  LD_F32_ROW(3, q4_1, avx512),
@@ -54,6 +59,7 @@ static const ld_kernel_row ld_rows_avx512[] = {
 static const ld_kernel_row ld_rows_avx512vnni[] = {
     LD_INT_ROW(2, q4_0, avx512vnni),  LD_INT_ROW(3, q4_1, avx512vnni),  LD_INT_ROW(8, q8_0, avx512vnni),
     LD_INT_ROW(12, q4_k, avx512vnni), LD_INT_ROW(14, q6_k, avx512vnni),
+    LD_PANEL_ROWS_OF(avx512vnni),
 };
 #endif
 
@@ -72,7 +78,8 @@ static const ld_isa_kernels ld_added[LD_N_ISAS] = {
 static int ld_has_isa(ld_isa isa) {
     __builtin_cpu_init();
     const int avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
-    const int avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
+    const int avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
     switch (isa) {
     case LD_ISA_SCALAR: return 1;
     case LD_ISA_AVX2: return avx2;
@@ -121,7 +128,8 @@ void ld_dispatch_init(ld_isa cap) {
         table->quantize[LD_ACT_F32] = ld_quantize_f32_scalar;
         ld_set_format_acts(ld_formats[isa]);
         for (int below = 0; below <= isa; below++)
-            if (ld_has_isa((ld_isa)below) && ld_may_use((ld_isa)isa, (ld_isa)below)) ld_add_isa(table, ld_formats[isa], (ld_isa)below);
+            if (ld_has_isa((ld_isa)below) && ld_may_use((ld_isa)isa, (ld_isa)below))
+                ld_add_isa(table, ld_formats[isa], (ld_isa)below);
     }
     while (!ld_has_isa(cap)) cap = (ld_isa)(cap - 1);
     ld_cap = cap;

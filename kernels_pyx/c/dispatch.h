@@ -14,7 +14,8 @@
 // Each part starts at the next multiple of 64 bytes.
 typedef enum { LD_ACT_F32 = 0, LD_ACT_Q8_32 = 1, LD_ACT_Q8_256 = 2, LD_N_ACTS = 3 } ld_act;
 
-typedef enum { LD_ISA_SCALAR = 0, LD_ISA_AVX2 = 1, LD_ISA_AVXVNNI = 2, LD_ISA_AVX512 = 3, LD_ISA_AVX512VNNI = 4, LD_N_ISAS = 5 } ld_isa;
+typedef enum { LD_ISA_SCALAR = 0, LD_ISA_AVX2 = 1, LD_ISA_AVXVNNI = 2, LD_ISA_AVX512 = 3, LD_ISA_AVX512VNNI = 4,
+              LD_N_ISAS = 5 } ld_isa;
 
 // y = W x for n_act activations (1..LD_FEW_MAX), reading W once and prefetching ahead: memory-bound.
 typedef void (*ld_linear_few)(const uint8_t *w, size_t w_stride, const uint8_t *act, size_t act_stride, int64_t n_act, float *y,

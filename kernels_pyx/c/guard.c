@@ -50,7 +50,8 @@ static void on_bus_error(int number, siginfo_t *info, void *context) {
     } else {
         uintptr_t end = (atomic_load(&r->end) + PAGE - 1) & ~(PAGE - 1), n = end - page < REPLACED ? end - page : REPLACED;
         atomic_fetch_add(&r->lost, 1);
-        if (mmap((void *)page, n, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == MAP_FAILED) chain(number, info, context);
+        void *zeros = mmap((void *)page, n, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+        if (zeros == MAP_FAILED) chain(number, info, context);
     }
     errno = saved;
 }

@@ -1,7 +1,7 @@
 // Read-only file mappings that survive a file truncated, or a disk gone, under them.
 //
-// The SIGBUS handler knows only ranges mapped here: it puts zero pages over what is lost, counts, and lets the kernels finish; the
-// caller sees the count and throws the step's results away. Any other SIGBUS goes to the handler that was there before.
+// The SIGBUS handler knows only ranges mapped here: it puts zero pages over what is lost, counts, and lets the kernels finish;
+// the caller sees the count and throws the step's results away. Any other SIGBUS goes to the handler that was there before.
 #pragma once
 #include <stddef.h>
 #include <stdint.h>

@@ -17,7 +17,7 @@ typedef enum {
     LD_OP_PREPARE = 2,    // the input stage alone: acts of x, shared by later linears; rows split over workers
     LD_OP_LINEAR = 3,     // y_i = W_i x (+ bias_i), with an epilogue
     LD_OP_POSITION = 4,   // norm and rotate q and k, store k and v in the cache; each part by flag
-    LD_OP_ATTEND_ROWS = 5,  // decode: one row a sequence, split over KV heads x key chunks -> partials; may do POSITION's work itself
+    LD_OP_ATTEND_ROWS = 5,  // decode: a row a sequence, split over KV heads x key chunks -> partials; may do POSITION's work
     LD_OP_ATTEND_TILES = 6, // prefill: tiles of rows x KV heads -> y, final
     LD_OP_ADD = 7,        // y[r] += x[r]
     LD_OP_GATED_ACT = 8,  // y[r] = act(x[r]) * x2[r]
@@ -44,50 +44,51 @@ enum {
 
 typedef enum { LD_KV_F32 = 0, LD_KV_F16 = 1 } ld_kv_type;
 
-// F(C type, numpy code, name), A(..., count) for arrays. Unused fields are 0 (offsets and pointers too where the kind does not read them).
-#define LD_OP_FIELDS(F, A)                                                                                                                              \
-    F(int32_t, "i4", kind)            /* ld_op_kind */                                                                        \
-    F(int32_t, "i4", flags)           /* LD_F_* */                                                                            \
-    F(int32_t, "i4", n_weights)       /* EMBED 1, LINEAR 1..3 */                                                              \
-    F(int32_t, "i4", parts)           /* NORM: equal parts of a row, each normed alone */                                     \
-    F(int64_t, "i8", x_offset)        /* input buffer; MERGE: partials */                                                     \
-    F(int64_t, "i8", x_stride)        /* floats from row to row */                                                            \
-    F(int64_t, "i8", x2_offset)       /* GATED_ACT: up */                                                                     \
-    F(int64_t, "i8", x2_stride)                                                                                               \
-    F(int64_t, "i8", width)           /* values per input row (k of the linears; width of pointwise ops) */                   \
-    F(uint64_t, "u8", norm_w)         /* const float*, `width / parts` values, 0 = ones */                                    \
-    F(double, "f8", norm_eps)                                                                                                 \
-    A(int64_t, "i8", act_offset, 3)      /* per ld_act: shared activations in the arena; PREPARE writes those >= 0 */         \
-    A(int64_t, "i8", act_stride, 3)      /* bytes from row to row */                                                          \
-    A(uint64_t, "u8", w_data, 3)         /* const uint8_t*: weight matrices, all of `width` columns */                        \
-    A(int64_t, "i8", w_stride, 3)        /* bytes from row to row */                                                          \
-    A(int64_t, "i8", w_rows, 3)          /* rows; EMBED: n_vocab */                                                           \
-    A(int32_t, "i4", w_format, 4)        /* ggml type id (the fourth entry is padding) */                                     \
-    A(uint64_t, "u8", w_bias, 3)         /* const float*, w_rows values, 0 = none */                                          \
-    A(int64_t, "i8", y_offset, 3)        /* output per weight, or the one output; LD_LOGITS */                                \
-    A(int64_t, "i8", y_stride, 3)        /* floats */                                                                         \
-    F(int64_t, "i8", q_offset)        /* POSITION, ATTEND: q, k, v buffers */                                                 \
-    F(int64_t, "i8", q_stride)                                                                                                \
-    F(int64_t, "i8", k_offset)                                                                                                \
-    F(int64_t, "i8", k_stride)                                                                                                \
-    F(int64_t, "i8", v_offset)                                                                                                \
-    F(int64_t, "i8", v_stride)                                                                                                \
-    F(int32_t, "i4", n_heads)                                                                                                 \
-    F(int32_t, "i4", n_kv_heads)                                                                                              \
-    F(int32_t, "i4", head_dim)                                                                                                \
-    F(int32_t, "i4", v_dim)                                                                                                   \
-    F(int32_t, "i4", n_rot)                                                                                                   \
-    F(int32_t, "i4", k_type)          /* ld_kv_type */                                                                        \
-    F(int32_t, "i4", v_type)                                                                                                  \
-    F(int32_t, "i4", reserved)        /* 0 */                                                                                 \
-    F(double, "f8", scale)            /* of the scores */                                                                     \
-    F(uint64_t, "u8", rope_table)     /* const float*: per position n_rot/2 cosines, then n_rot/2 sines */                    \
-    F(uint64_t, "u8", q_norm_w)       /* const float*, head_dim values, 0 = no norm */                                        \
-    F(uint64_t, "u8", k_norm_w)                                                                                               \
-    F(double, "f8", q_norm_eps)                                                                                               \
-    F(double, "f8", k_norm_eps)                                                                                               \
-    F(uint64_t, "u8", k_cache)        /* keys of the layer: block, KV head, [head_dim][LD_BLOCK] (transposed) */              \
-    F(uint64_t, "u8", v_cache)        /* values of the layer: block, KV head, [LD_BLOCK][ld_v_pad(v_dim)] */
+// F(C type, numpy code, name), A(..., count) for arrays. Fields that the kind does not read are 0.
+#define LD_OP_FIELDS(F, A)                                                                                                       \
+    F(int32_t, "i4", kind)            /* ld_op_kind */                                                                           \
+    F(int32_t, "i4", flags)           /* LD_F_* */                                                                               \
+    F(int32_t, "i4", n_weights)       /* EMBED 1, LINEAR 1..3 */                                                                 \
+    F(int32_t, "i4", parts)           /* NORM: equal parts of a row, each normed alone */                                        \
+    F(int64_t, "i8", x_offset)        /* input buffer; MERGE: partials */                                                        \
+    F(int64_t, "i8", x_stride)        /* floats from row to row */                                                               \
+    F(int64_t, "i8", x2_offset)       /* GATED_ACT: up */                                                                        \
+    F(int64_t, "i8", x2_stride)                                                                                                  \
+    F(int64_t, "i8", width)           /* values per input row (k of the linears; width of pointwise ops) */                      \
+    F(uint64_t, "u8", norm_w)         /* const float*, `width / parts` values, 0 = ones */                                       \
+    F(double, "f8", norm_eps)                                                                                                    \
+    A(int64_t, "i8", act_offset, 3)      /* per ld_act: shared activations in the arena; PREPARE writes those >= 0 */            \
+    A(int64_t, "i8", act_stride, 3)      /* bytes from row to row */                                                             \
+    A(uint64_t, "u8", w_data, 3)         /* const uint8_t*: weight matrices, all of `width` columns */                           \
+    A(int64_t, "i8", w_stride, 3)        /* bytes from row to row */                                                             \
+    A(int64_t, "i8", w_rows, 3)          /* rows; EMBED: n_vocab */                                                              \
+    A(int32_t, "i4", w_format, 4)        /* ggml type id (the fourth entry is padding) */                                        \
+    A(uint64_t, "u8", w_bias, 3)         /* const float*, w_rows values, 0 = none */                                             \
+    A(int64_t, "i8", y_offset, 3)        /* output per weight, or the one output; LD_LOGITS */                                   \
+    A(int64_t, "i8", y_stride, 3)        /* floats */                                                                            \
+    F(int64_t, "i8", q_offset)        /* POSITION, ATTEND: q, k, v buffers */                                                    \
+    F(int64_t, "i8", q_stride)                                                                                                   \
+    F(int64_t, "i8", k_offset)                                                                                                   \
+    F(int64_t, "i8", k_stride)                                                                                                   \
+    F(int64_t, "i8", v_offset)                                                                                                   \
+    F(int64_t, "i8", v_stride)                                                                                                   \
+    F(int32_t, "i4", n_heads)                                                                                                    \
+    F(int32_t, "i4", n_kv_heads)                                                                                                 \
+    F(int32_t, "i4", head_dim)                                                                                                   \
+    F(int32_t, "i4", v_dim)                                                                                                      \
+    F(int32_t, "i4", n_rot)                                                                                                      \
+    F(int32_t, "i4", k_type)          /* ld_kv_type */                                                                           \
+    F(int32_t, "i4", v_type)                                                                                                     \
+    F(int32_t, "i4", reserved)        /* 0 */                                                                                    \
+    F(double, "f8", scale)            /* of the scores */                                                                        \
+    F(uint64_t, "u8", rope_table)     /* const float*: per position n_rot/2 cosines, then n_rot/2 sines */                       \
+    F(uint64_t, "u8", q_norm_w)       /* const float*, head_dim values, 0 = no norm */                                           \
+    F(uint64_t, "u8", k_norm_w)                                                                                                  \
+    F(double, "f8", q_norm_eps)                                                                                                  \
+    F(double, "f8", k_norm_eps)                                                                                                  \
+    F(uint64_t, "u8", k_cache)        /* keys of the layer in block 0: per KV head [head_dim][LD_BLOCK] (transposed) */          \
+    F(uint64_t, "u8", v_cache)        /* values of the layer in block 0: per KV head [LD_BLOCK][ld_v_pad(v_dim)] */              \
+    F(int64_t, "i8", block_bytes)     /* from block to block, of keys and of values: all layers share a block */
 
 typedef struct {
 #define LD_FIELD(type, code, name) type name;

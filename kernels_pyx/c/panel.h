@@ -21,9 +21,12 @@ typedef struct {
     float *d, *m; // [scale group][row]
 } ld_int_panel;
 
+#define LD_PANEL_SCALES (2 * LD_PANEL_GROUPS * LD_PANEL_ROWS) // two scale groups in a group at most
+#define LD_INT_PANEL_BYTES (LD_PANEL_GROUPS * LD_GROUP_BYTES + 2 * 4 * LD_PANEL_SCALES)
+
 static inline ld_int_panel ld_int_panel_in(uint8_t *scratch) {
     float *scales = (float *)(scratch + LD_PANEL_GROUPS * LD_GROUP_BYTES);
-    return (ld_int_panel){scratch, scales, scales + 2 * LD_PANEL_GROUPS * LD_PANEL_ROWS};
+    return (ld_int_panel){scratch, scales, scales + LD_PANEL_SCALES};
 }
 
 static_assert(LD_PANEL_DEPTH % 256 == 0, "a slice holds whole blocks of every format");

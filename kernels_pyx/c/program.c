@@ -10,17 +10,23 @@
 #include "ops/ops.h"
 #include "pool.h"
 
-// Tasks are handed out by ticket and counted when done. A worker that finds no ticket left moves on; nobody waits for a worker that
-// holds no task, so a core taken away between tasks delays nothing.
+// The tasks of an op are cut in one share a worker. A worker takes tasks from its own share, so that it reads weights in the order
+// of memory, then from the shares of others. Tasks are counted when done. A worker that finds none left moves on; nobody waits for a
+// worker that holds no task, so a core taken away between tasks delays nothing.
 typedef struct {
-    _Alignas(64) _Atomic int64_t ticket;
-    _Atomic int64_t done;
+    _Alignas(64) _Atomic int64_t next;
+    int64_t end;
+} share;
+
+typedef struct {
+    _Alignas(64) _Atomic int64_t done;
     int64_t tasks;
 } counter;
 
 struct ld_program {
     ld_node *nodes;
-    counter *counters;
+    counter *counters; // [n_ops]
+    share *shares;     // [n_ops][n_workers]
     int64_t n_ops, max_rows, max_position, n_blocks, n_vocab, scratch_stride;
     int n_workers;
     const ld_table *table;
@@ -59,7 +65,8 @@ static const char *check_input(const ld_op *op, int64_t rows, int64_t bytes) {
     if (op->width < 1) return "no width";
     if (op->flags & LD_F_MERGE) {
         if (op->width != (int64_t)op->n_heads * op->v_dim) return "merged heads do not make up the width";
-        return inside(op->x_offset, op->x_stride, ld_partial_floats(op->n_heads, op->v_dim), rows, bytes) ? NULL : "partials outside";
+        int64_t floats = ld_partial_floats(op->n_heads, op->v_dim);
+        return inside(op->x_offset, op->x_stride, floats, rows, bytes) ? NULL : "partials outside the arena";
     }
     return inside(op->x_offset, op->x_stride, op->width, rows, bytes) ? NULL : "input outside the arena";
 }
@@ -99,13 +106,15 @@ static const char *check_position(const ld_op *op, int64_t rows, int64_t bytes) 
     if (q && (op->n_heads < op->n_kv_heads || op->n_heads % op->n_kv_heads ||
               !inside(op->q_offset, op->q_stride, (int64_t)op->n_heads * op->head_dim, rows, bytes)))
         return "queries outside the arena";
-    if (k && !inside(op->k_offset, op->k_stride, (int64_t)op->n_kv_heads * op->head_dim, rows, bytes)) return "keys outside the arena";
+    if (k && !inside(op->k_offset, op->k_stride, (int64_t)op->n_kv_heads * op->head_dim, rows, bytes))
+        return "keys outside the arena";
     if (op->flags & LD_F_STORE) {
         if (op->v_dim < 1 || !inside(op->v_offset, op->v_stride, (int64_t)op->n_kv_heads * op->v_dim, rows, bytes))
             return "values outside the arena";
-        if (!op->k_cache || !op->v_cache) return "no cache";
+        if (!op->k_cache || !op->v_cache || op->block_bytes < 1) return "no cache";
     }
-    if ((op->flags & (LD_F_ROPE_Q | LD_F_ROPE_K)) && (!op->rope_table || op->n_rot < 2 || op->n_rot % 2 || op->n_rot > op->head_dim))
+    int rotates = op->flags & (LD_F_ROPE_Q | LD_F_ROPE_K);
+    if (rotates && (!op->rope_table || op->n_rot < 2 || op->n_rot % 2 || op->n_rot > op->head_dim))
         return "bad rotation";
     return NULL;
 }
@@ -113,7 +122,7 @@ static const char *check_position(const ld_op *op, int64_t rows, int64_t bytes) 
 static const char *check_attention(const ld_op *op, int64_t rows, int64_t bytes) {
     const char *wrong = check_position(op, rows, bytes);
     if (wrong) return wrong;
-    if (op->v_dim < 1 || !op->k_cache || !op->v_cache || (op->k_type | op->v_type) & ~1) return "no cache";
+    if (op->v_dim < 1 || !op->k_cache || !op->v_cache || op->block_bytes < 1 || (op->k_type | op->v_type) & ~1) return "no cache";
     int64_t width = op->kind == LD_OP_ATTEND_ROWS ? ld_partial_floats(op->n_heads, op->v_dim) : (int64_t)op->n_heads * op->v_dim;
     return inside(op->y_offset[0], op->y_stride[0], width, rows, bytes) ? NULL : "output outside the arena";
 }
@@ -121,7 +130,8 @@ static const char *check_attention(const ld_op *op, int64_t rows, int64_t bytes)
 static const char *check_pointwise(const ld_op *op, int64_t rows, int64_t bytes) {
     if (op->width < 1 || !inside(op->y_offset[0], op->y_stride[0], op->width, rows, bytes)) return "output outside the arena";
     if (!inside(op->x_offset, op->x_stride, op->width, rows, bytes)) return "input outside the arena";
-    if (op->kind == LD_OP_GATED_ACT && !inside(op->x2_offset, op->x2_stride, op->width, rows, bytes)) return "input outside the arena";
+    if (op->kind == LD_OP_GATED_ACT && !inside(op->x2_offset, op->x2_stride, op->width, rows, bytes))
+        return "second input outside the arena";
     if (op->kind == LD_OP_NORM && (op->parts < 1 || op->width % op->parts)) return "unequal parts";
     return NULL;
 }
@@ -188,7 +198,8 @@ ld_program *ld_program_new(const ld_op *ops, int64_t n_ops, uint8_t *base, int64
                           .n_vocab = vocab_of(ops, n_ops)};
         p->nodes = calloc(n_ops, sizeof *p->nodes);
         p->counters = aligned_alloc(64, n_ops * sizeof *p->counters);
-        if (!p->nodes || !p->counters) wrong = "no memory";
+        p->shares = aligned_alloc(64, n_ops * n_workers * sizeof *p->shares);
+        if (!p->nodes || !p->counters || !p->shares) wrong = "no memory";
     }
     for (; !wrong && at < n_ops; at++) {
         ld_node *node = &p->nodes[at];
@@ -217,6 +228,7 @@ void ld_program_free(ld_program *p) {
     if (!p) return;
     free(p->nodes);
     free(p->counters);
+    free(p->shares);
     free(p->scratch);
     free(p);
 }
@@ -234,8 +246,9 @@ const char *ld_program_check(const ld_program *p, const ld_step_state *s) {
         if (s->seq_of_row[r] < 0 || s->seq_of_row[r] >= s->n_seqs) return "a row belongs to no sequence";
         if (s->positions[r] / LD_BLOCK >= s->table_stride) return "a block table is too short";
         const int32_t *table = s->block_table + s->seq_of_row[r] * s->table_stride;
-        if (r && s->seq_of_row[r] == s->seq_of_row[r - 1] && s->positions[r] / LD_BLOCK == s->positions[r - 1] / LD_BLOCK) continue;
-        for (int64_t b = 0; b <= s->positions[r] / LD_BLOCK; b++)
+        int64_t last = s->positions[r] / LD_BLOCK;
+        if (r && s->seq_of_row[r] == s->seq_of_row[r - 1] && s->positions[r - 1] / LD_BLOCK == last) continue; // seen just now
+        for (int64_t b = 0; b <= last; b++)
             if (table[b] < 0 || table[b] >= p->n_blocks) return "a block id is out of range";
     }
     for (int64_t i = 0; i < s->n_out; i++)
@@ -253,9 +266,13 @@ void ld_program_start(ld_program *p, ld_step_state *s) {
     p->state = s;
     atomic_store(&p->stopped, 0);
     for (int64_t i = 0; i < p->n_ops; i++) {
-        atomic_store_explicit(&p->counters[i].ticket, 0, memory_order_relaxed);
+        int64_t tasks = p->counters[i].tasks = ld_node_tasks(&p->nodes[i], s);
         atomic_store_explicit(&p->counters[i].done, 0, memory_order_relaxed);
-        p->counters[i].tasks = ld_node_tasks(&p->nodes[i], s);
+        for (int w = 0; w < p->n_workers; w++) {
+            share *mine = &p->shares[i * p->n_workers + w];
+            atomic_store_explicit(&mine->next, tasks * w / p->n_workers, memory_order_relaxed);
+            mine->end = tasks * (w + 1) / p->n_workers;
+        }
     }
     atomic_thread_fence(memory_order_seq_cst);
 }
@@ -282,25 +299,33 @@ static int wait_done(ld_program *p, int64_t from, int64_t to) {
     return 1;
 }
 
+// A task of op i for this worker, -1 when none is left.
+static int64_t take(ld_program *p, int64_t i, int worker) {
+    for (int w = 0; w < p->n_workers; w++) {
+        int owner = worker + w < p->n_workers ? worker + w : worker + w - p->n_workers;
+        share *from = &p->shares[i * p->n_workers + owner];
+        if (atomic_load_explicit(&from->next, memory_order_relaxed) >= from->end) continue;
+        int64_t task = atomic_fetch_add(&from->next, 1);
+        if (task < from->end) return task;
+    }
+    return -1;
+}
+
 void ld_program_worker(void *program, int worker) {
     ld_program *p = program;
     ld_ctx ctx = {.table = p->table, .attn = p->attn, .state = p->state, .base = p->base,
                   .scratch = p->scratch + worker * p->scratch_stride};
     int64_t since = 0, *times = worker ? NULL : p->state->op_ns, before = times ? now_ns() : 0;
     for (int64_t i = 0; i < p->n_ops; i++) {
-        counter *c = &p->counters[i];
         int64_t mine = 0;
-        while (atomic_load_explicit(&c->ticket, memory_order_relaxed) < c->tasks) {
+        for (int64_t task; (task = take(p, i, worker)) >= 0; mine++) {
             if (stopped(p)) {
                 p->state->aborted = 1;
                 return;
             }
-            int64_t task = atomic_fetch_add(&c->ticket, 1);
-            if (task >= c->tasks) break;
             ld_node_task(&p->nodes[i], &ctx, task);
-            mine++;
         }
-        if (mine) atomic_fetch_add(&c->done, mine);
+        if (mine) atomic_fetch_add(&p->counters[i].done, mine);
         if (p->nodes[i].op.flags & LD_F_SYNC) {
             if (!wait_done(p, since, i)) {
                 p->state->aborted = 1;

@@ -30,6 +30,7 @@ def folder(tmp_path: Path) -> Path:
     (plugins / "platforminputcontexts").mkdir()
     for name in ("QtCore", "QtWidgets", "QtGui"):
         (tmp_path / f"{name}.abi3.so").touch()
+    (tmp_path / "NotoSansCJK-Regular.ttc").touch()
     for name in ("offscreen", "xcb"):
         (plugins / "platforms" / f"libq{name}.so").touch()
     return tmp_path
@@ -58,22 +59,22 @@ def lacking(*names: str, only_in: str = "") -> object:
     ],
 )
 def test_the_one_missing_package_is_named(folder: Path, library: str, package: str) -> None:
-    found = missing("offscreen", folder, lacking(library), 'VERSION_ID="12"')  # type: ignore[arg-type]
+    found = missing("offscreen", folder, lacking(library), 'VERSION_ID="12"', fonts=[folder])  # type: ignore[arg-type]
     assert found is not None
     assert found.packages == (package,)
     assert found.sentence().endswith(f"sudo apt-get install --no-install-recommends {package}")
 
 
 def test_newer_systems_have_another_name_for_glib(folder: Path) -> None:
-    found = missing("offscreen", folder, lacking("libglib-2.0.so.0"), 'ID=debian\nVERSION_ID="13"\n')  # type: ignore[arg-type]
+    found = missing("offscreen", folder, lacking("libglib-2.0.so.0"), 'ID=debian\nVERSION_ID="13"\n', [folder])  # type: ignore[arg-type]
     assert found is not None
     assert found.packages == ("libglib2.0-0t64",)
 
 
 def test_plugins_of_other_platforms_do_not_count(folder: Path) -> None:
     ldd = lacking("libxcb-icccm.so.4", only_in="libqxcb")
-    assert missing("offscreen", folder, ldd) is None  # type: ignore[arg-type]
-    found = missing("xcb", folder, ldd, "")  # type: ignore[arg-type]
+    assert missing("offscreen", folder, ldd, fonts=[folder]) is None  # type: ignore[arg-type]
+    found = missing("xcb", folder, ldd, "", [folder])  # type: ignore[arg-type]
     assert found is not None
     assert found.packages == ("libxcb-icccm4",)
 
@@ -99,3 +100,15 @@ def test_fcitx_is_answered_as_ibus_and_left_to_wayland(folder: Path) -> None:
     environ = {"QT_IM_MODULE": "ibus"}
     choose_input_method(environ, "wayland", folder)
     assert environ == {"QT_IM_MODULE": "ibus"}
+
+
+def test_a_font_for_chinese_is_asked_for(folder: Path, tmp_path: Path) -> None:
+    fonts = tmp_path / "fonts"
+    (folder / "NotoSansCJK-Regular.ttc").unlink()
+    (fonts / "opentype" / "noto").mkdir(parents=True)
+    (fonts / "DejaVuSans.ttf").touch()
+    found = missing("offscreen", folder, lacking(), "", fonts=[fonts, tmp_path / "none"])  # type: ignore[arg-type]
+    assert found is not None
+    assert found.packages == ("fonts-noto-cjk",)
+    (fonts / "opentype" / "noto" / "NotoSansCJK-Regular.ttc").touch()
+    assert missing("offscreen", folder, lacking(), "", fonts=[fonts]) is None  # type: ignore[arg-type]

@@ -20,6 +20,9 @@ def test_mapping_knows_its_file(tmp_path: Path) -> None:
     mapped.touch(0, mapped.nbytes, AbortFlag())
     assert (mapped.nbytes, mapped.lost, mapped.stat().st_ino) == (25600, 0, path.stat().st_ino)
     assert mapped.address % 4096 == 0
+    assert mapped.read(255, 3) == bytes((255, 0, 1))
+    with pytest.raises(OSError, match="1 of 2 bytes"):
+        mapped.read(25599, 2)
     with pytest.raises(ValueError, match="beyond"):
         mapped.touch(25600, 1, AbortFlag())
     mapped.close()

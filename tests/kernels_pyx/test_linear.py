@@ -97,7 +97,7 @@ class TestLinear:
     def test_few_equals_numpy_for_each_number_of_rows(self, isa: str, name: str, f32: bool) -> None:
         fmt = BY_NAME[name]
         for n in (*range(1, 18), 31, 32, 33, 97):
-            for n_act in (1, 2, 3):
+            for n_act in (1, 2, 3, 5, 8):
                 Case(fmt, isa, n, 3 * max(fmt.block, 32), n_act, f32=f32, is_many=False).check()
 
     def test_many_equals_numpy_for_each_number_of_activations(self, isa: str, name: str, f32: bool) -> None:
@@ -144,3 +144,22 @@ def extreme_weights(fmt: QuantFormat, n: int, k: int) -> U8:
     for at in HALVES[fmt.name]:
         blocks[:, :, at : at + 2] = np.array([1.0], np.float16).view(np.uint8)
     return w
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("isa", available_isas())
+def test_an_activation_that_is_not_finite_shows_in_all_its_results_and_in_no_other(isa: str, name: str) -> None:
+    fmt, k, n, n_act = BY_NAME[name], 768, 40, 13
+    w = random_weights(name, n, k, np.random.default_rng(1))
+    stride = probe.act_row_bytes(fmt.act, k)
+    acts = aligned(n_act * stride)
+    for i in range(n_act):
+        x = np.ones(k, np.float32)
+        x[300] = np.nan if i in (1, 7) else 1
+        probe.quantize(isa, fmt.act, x, acts[i * stride : (i + 1) * stride], k)
+    is_bad = np.isin(np.arange(n_act), (1, 7))
+    for scratch, count in ((aligned(probe.many_scratch_bytes(k)), n_act), (None, 8), (None, 2)):
+        y = np.zeros((n_act, n), np.float32)
+        probe.linear(isa, fmt.ggml_id, w.reshape(-1), w.shape[1], acts, stride, count, y.reshape(-1), n, k, n, scratch)
+        np.testing.assert_array_equal(np.isnan(y[:count]).all(axis=1), is_bad[:count])
+        assert np.isfinite(y[:count][~is_bad[:count]]).all()

@@ -41,9 +41,12 @@ def test_idle_team_parks_and_uses_no_cpu() -> None:
     while pool.parked < 2 and time.monotonic() < deadline:
         time.sleep(0.01)
     assert pool.parked == 2
-    before = time.process_time()
-    time.sleep(0.3)
-    assert time.process_time() - before < 0.003 + 0.3 * 0.01
+    used = []
+    for _ in range(5):  # other threads of the test run may be busy for a moment
+        before = time.process_time()
+        time.sleep(0.2)
+        used.append(time.process_time() - before)
+    assert min(used) < 0.2 * 0.01
     assert pool.tally(1000) == 1000
     pool.close()
 

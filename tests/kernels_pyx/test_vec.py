@@ -159,3 +159,21 @@ def test_all_finite_sees_one_bad_value_anywhere(isa: str, bad: float) -> None:
             x[i], kept = bad, x[i]
             assert not probe.all_finite(isa, x), (n, i)
             x[i] = kept
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("op", ["silu", "gelu_tanh"])
+def test_gates_keep_nan(isa: str, op: str) -> None:
+    gate = np.ones(37, np.float32)
+    gate[[3, 20, 36]] = np.nan
+    y = np.empty_like(gate)
+    probe.gated(isa, op, gate, np.ones_like(gate), y)
+    np.testing.assert_array_equal(np.isnan(y), np.isnan(gate))
+
+
+@pytest.mark.parametrize("isa", ISAS)
+def test_exp_sum_keeps_nan(isa: str) -> None:
+    x = np.zeros(19, np.float32)
+    x[17] = np.nan
+    assert np.isnan(probe.exp_sum(isa, x, 0.0))
+    np.testing.assert_array_equal(np.isnan(x), np.arange(19) == 17)

@@ -128,7 +128,7 @@ class CodeView(BlockView):
     def _start_coloring(self) -> None:
         code, language = self._shown, self._language
         if code and language and len(code) <= MAX_CHARS:
-            self.context.pool.run(lambda: highlight(code, language), lambda runs: self._on_highlighted(code, runs))
+            self.context.pool.run(self, lambda: highlight(code, language), lambda runs: self._on_highlighted(code, runs))
 
     def _on_highlighted(self, code: str, runs: tuple[Run, ...]) -> None:
         """Colours that fit what is shown by now; applied in slices, so that long code does not hold up the window."""

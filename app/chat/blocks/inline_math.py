@@ -30,7 +30,7 @@ class InlineMath(QObject):
         """Look for formulas in the document and have them set."""
         for tex in sorted({source for source, _start, _end in self._runs()}):
             color = theme.color("text").name()
-            self._pool.run(partial(tex_to_inline_svg, tex, _PX, color), partial(self._on_set, tex))
+            self._pool.run(self, partial(tex_to_inline_svg, tex, _PX, color), partial(self._on_set, tex))
 
     def _runs(self) -> list[tuple[str, int, int]]:
         found: list[tuple[str, int, int]] = []

@@ -43,7 +43,7 @@ class MathView(BlockView):
 
     def _start(self) -> None:
         tex, color = self._tex, theme.color("text").name()
-        self.context.pool.run(lambda: tex_to_svg(tex, _PX, color), lambda svg: self._on_set(tex, svg))
+        self.context.pool.run(self, lambda: tex_to_svg(tex, _PX, color), lambda svg: self._on_set(tex, svg))
 
     def _on_set(self, tex: str, svg: bytes) -> None:
         if tex != self._tex or not svg:

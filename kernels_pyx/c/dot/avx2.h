@@ -20,10 +20,12 @@ LD_INLINE __m256i ld_dot_int8_avx2(__m256i w, __m256i x) {
     return _mm256_madd_epi16(_mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(x, w)), _mm256_set1_epi16(1));
 }
 
-LD_INLINE __m256i ld_dot_scaled_groups_avx2(__m256i acc, __m256i q0, __m256i x0, __m256i q1, __m256i x1, __m256i scale8, const int j) {
+LD_INLINE __m256i ld_dot_scaled_groups_avx2(__m256i acc, __m256i q0, __m256i x0, __m256i q1, __m256i x1, __m256i scale8,
+                                            const int j) {
     const __m256i s0 = _mm256_shuffle_epi8(scale8, _mm256_set1_epi16((short)(0x100 * (2 * j + 1) + 2 * j)));
     const __m256i s1 = _mm256_shuffle_epi8(scale8, _mm256_set1_epi16((short)(0x100 * (2 * j + 3) + 2 * j + 2)));
-    const __m256i p0 = _mm256_madd_epi16(_mm256_maddubs_epi16(q0, x0), s0), p1 = _mm256_madd_epi16(_mm256_maddubs_epi16(q1, x1), s1);
+    const __m256i p0 = _mm256_madd_epi16(_mm256_maddubs_epi16(q0, x0), s0);
+    const __m256i p1 = _mm256_madd_epi16(_mm256_maddubs_epi16(q1, x1), s1);
     return _mm256_add_epi32(acc, _mm256_add_epi32(p0, p1));
 }
 
@@ -33,7 +35,8 @@ LD_INLINE __m256i ld_spread_two_scales(__m128i scale8, const int j) {
     return _mm256_cvtepi8_epi16(_mm_shuffle_epi8(scale8, _mm_add_epi8(order, _mm_set1_epi8((char)j))));
 }
 
-LD_INLINE __m256i ld_dot_scaled_halves_avx2(__m256i acc, __m256i q0, __m256i x0, __m256i q1, __m256i x1, __m128i scale8, const int j) {
+LD_INLINE __m256i ld_dot_scaled_halves_avx2(__m256i acc, __m256i q0, __m256i x0, __m256i q1, __m256i x1, __m128i scale8,
+                                            const int j) {
     const __m256i p0 = _mm256_madd_epi16(_mm256_maddubs_epi16(q0, x0), ld_spread_two_scales(scale8, j));
     const __m256i p1 = _mm256_madd_epi16(_mm256_maddubs_epi16(q1, x1), ld_spread_two_scales(scale8, j + 2));
     return _mm256_add_epi32(acc, _mm256_add_epi32(p0, p1));

@@ -1,5 +1,5 @@
-// The dot family for AVX-512 VNNI: Q4_0, Q4_1 and Q4_K with 512-bit registers (fewer instructions and loads for a byte of weights,
-// which is what bounds them), the others by the 256-bit loops with vpdpbusd.
+// The dot family for AVX-512 VNNI: Q4_0, Q4_1 and Q4_K with 512-bit registers (fewer instructions and loads for a byte of
+// weights, which is what bounds them), the others by the 256-bit loops with vpdpbusd.
 #pragma once
 #pragma GCC push_options
 #pragma GCC target("avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")
@@ -63,12 +63,15 @@ LD_INLINE void ld_rows_nibbles_avx512vnni(LD_ROWS_ARGS, const int has_min) {
             const uint8_t *block = w + r * w_stride + b * bytes;
             next = ld_prefetch(next, 4 * bytes);
             const ld_four_blocks four = has_min ? ld_four_q4_1(block) : ld_four_q4_0(block);
-            const __m512i lo = _mm512_and_si512(four.packed, low4), hi = _mm512_and_si512(_mm512_srli_epi16(four.packed, 4), low4);
+            const __m512i lo = _mm512_and_si512(four.packed, low4);
+            const __m512i hi = _mm512_and_si512(_mm512_srli_epi16(four.packed, 4), low4);
             LD_UNROLL for (int a = 0; a < n_act; a++) {
                 const __m512i dot = _mm512_dpbusd_epi32(_mm512_dpbusd_epi32(_mm512_setzero_si512(), lo, x_lo[a]), hi, x_hi[a]);
-                const __m256 scales = _mm256_mul_ps(four.d_m, d_s[a]); // the products of d are for the sums, those of m terms themselves
+                // the products of d are for the sums, those of m terms themselves
+                const __m256 scales = _mm256_mul_ps(four.d_m, d_s[a]);
                 acc_min[a][r] = _mm256_mask_add_ps(acc_min[a][r], 0xaa, acc_min[a][r], scales);
-                acc[a][r] = _mm512_fmadd_ps(_mm512_permutexvar_ps(even, _mm512_castps256_ps512(scales)), _mm512_cvtepi32_ps(dot), acc[a][r]);
+                acc[a][r] = _mm512_fmadd_ps(_mm512_permutexvar_ps(even, _mm512_castps256_ps512(scales)),
+                                            _mm512_cvtepi32_ps(dot), acc[a][r]);
             }
         }
     }
@@ -88,15 +91,20 @@ LD_INLINE void ld_rows_nibbles_avx512vnni(LD_ROWS_ARGS, const int has_min) {
     LD_UNROLL for (int a = 0; a < n_act; a++) {
         __m256 sum[4];
         LD_UNROLL for (int r = 0; r < n_rows; r++)
-            sum[r] = _mm256_fmadd_ps(_mm256_set1_ps(has_min ? 1 : -8), acc_min[a][r], _mm256_add_ps(rest[a][r], ld_fold16(acc[a][r])));
+            sum[r] = _mm256_fmadd_ps(_mm256_set1_ps(has_min ? 1 : -8), acc_min[a][r],
+                                     _mm256_add_ps(rest[a][r], ld_fold16(acc[a][r])));
         ld_store_sums(sum, y + a * y_stride, n_rows);
     }
 }
 
-LD_INLINE void ld_rows_q4_0_avx512vnni(LD_ROWS_ARGS) { ld_rows_nibbles_avx512vnni(w, w_stride, act, act_stride, y, y_stride, k, n_rows, n_act, 0); }
-LD_INLINE void ld_rows_q4_1_avx512vnni(LD_ROWS_ARGS) { ld_rows_nibbles_avx512vnni(w, w_stride, act, act_stride, y, y_stride, k, n_rows, n_act, 1); }
-LD_DEFINE_FEW(ld_few_q4_0_avx512vnni, ld_rows_q4_0_avx512vnni, LD_MAX_SUMS)
-LD_DEFINE_FEW(ld_few_q4_1_avx512vnni, ld_rows_q4_1_avx512vnni, LD_MAX_SUMS)
+LD_INLINE void ld_rows_q4_0_avx512vnni(LD_ROWS_ARGS) {
+    ld_rows_nibbles_avx512vnni(w, w_stride, act, act_stride, y, y_stride, k, n_rows, n_act, 0);
+}
+LD_INLINE void ld_rows_q4_1_avx512vnni(LD_ROWS_ARGS) {
+    ld_rows_nibbles_avx512vnni(w, w_stride, act, act_stride, y, y_stride, k, n_rows, n_act, 1);
+}
+LD_DEFINE_FEW(ld_few_q4_0_avx512vnni, ld_rows_q4_0_avx512vnni, 4, LD_MAX_SUMS)
+LD_DEFINE_FEW(ld_few_q4_1_avx512vnni, ld_rows_q4_1_avx512vnni, 4, LD_MAX_SUMS)
 
 // 64 bytes hold groups 0 and 2 in their low and 1 and 3 in their high nibbles. The sums of four products (at most 4 * 15 * 127)
 // fit int16: packed, groups side by side, they meet their scales in one vpdpwssd.
@@ -104,7 +112,8 @@ LD_INLINE void ld_rows_q4_k_avx512vnni(LD_ROWS_ARGS) {
     const __m512i low4 = _mm512_set1_epi8(15), zero = _mm512_setzero_si512();
     // int16 scale i of a quarter register is bytes 2i, 2i + 1; packing puts four sums of an even group before four of the odd one
     const __m512i order = _mm512_broadcast_i64x2(_mm_setr_epi8(0, 1, 0, 1, 0, 1, 0, 1, 2, 3, 2, 3, 2, 3, 2, 3));
-    const __m512i order0 = _mm512_add_epi8(order, _mm512_setr_epi64(0, 0, 0, 0, 0x0404040404040404, 0x0404040404040404, 0x0404040404040404, 0x0404040404040404));
+    const __m512i order0 = _mm512_add_epi8(order, _mm512_setr_epi64(0, 0, 0, 0, 0x0404040404040404, 0x0404040404040404,
+                                                                    0x0404040404040404, 0x0404040404040404));
     const __m512i order1 = _mm512_add_epi8(order0, _mm512_set1_epi8(8));
     const size_t d_at = ld_act_scales_at(k), b_at = ld_act_sums_at(LD_ACT_Q8_256, k);
     const uint8_t *next = ld_prefetch_from(w, w_stride, n_rows);
@@ -118,7 +127,8 @@ LD_INLINE void ld_rows_q4_k_avx512vnni(LD_ROWS_ARGS) {
         LD_UNROLL for (int a = 0; a < n_act; a++) {
             const uint8_t *row = act + a * act_stride;
             LD_UNROLL for (int h = 0; h < 2; h++) {
-                const __m512i x0 = _mm512_load_si512(row + 256 * b + 128 * h), x1 = _mm512_load_si512(row + 256 * b + 128 * h + 64);
+                const __m512i x0 = _mm512_load_si512(row + 256 * b + 128 * h);
+                const __m512i x1 = _mm512_load_si512(row + 256 * b + 128 * h + 64);
                 x[a][2 * h] = _mm512_shuffle_i64x2(x0, x1, 0x44);
                 x[a][2 * h + 1] = _mm512_shuffle_i64x2(x0, x1, 0xee);
             }
@@ -139,12 +149,15 @@ LD_INLINE void ld_rows_q4_k_avx512vnni(LD_ROWS_ARGS) {
             const __m512i q0 = _mm512_and_si512(z0, low4), q1 = _mm512_and_si512(_mm512_srli_epi16(z0, 4), low4);
             const __m512i q2 = _mm512_and_si512(z1, low4), q3 = _mm512_and_si512(_mm512_srli_epi16(z1, 4), low4);
             LD_UNROLL for (int a = 0; a < n_act; a++) {
-                const __m512i p0 = _mm512_packs_epi32(_mm512_dpbusd_epi32(zero, q0, x[a][0]), _mm512_dpbusd_epi32(zero, q1, x[a][1]));
-                const __m512i p1 = _mm512_packs_epi32(_mm512_dpbusd_epi32(zero, q2, x[a][2]), _mm512_dpbusd_epi32(zero, q3, x[a][3]));
+                const __m512i p0 = _mm512_packs_epi32(_mm512_dpbusd_epi32(zero, q0, x[a][0]),
+                                                      _mm512_dpbusd_epi32(zero, q1, x[a][1]));
+                const __m512i p1 = _mm512_packs_epi32(_mm512_dpbusd_epi32(zero, q2, x[a][2]),
+                                                      _mm512_dpbusd_epi32(zero, q3, x[a][3]));
                 const __m512i sum = _mm512_dpwssd_epi32(_mm512_dpwssd_epi32(zero, p0, scales0), p1, scales1);
                 const __m128 both = _mm_mul_ps(d_dmin, _mm_set1_ps(((const float *)(act + a * act_stride + d_at))[b]));
                 acc[a][r] = _mm512_fmadd_ps(_mm512_broadcastss_ps(both), _mm512_cvtepi32_ps(sum), acc[a][r]);
-                acc_min[a][r] = _mm_fnmadd_ps(_mm_shuffle_ps(both, both, 0x55), _mm_cvtepi32_ps(_mm_madd_epi16(min8, sums[a])), acc_min[a][r]);
+                acc_min[a][r] = _mm_fnmadd_ps(_mm_shuffle_ps(both, both, 0x55),
+                                              _mm_cvtepi32_ps(_mm_madd_epi16(min8, sums[a])), acc_min[a][r]);
             }
         }
     }
@@ -155,7 +168,7 @@ LD_INLINE void ld_rows_q4_k_avx512vnni(LD_ROWS_ARGS) {
         ld_store_sums(sum, y + a * y_stride, n_rows);
     }
 }
-LD_DEFINE_FEW(ld_few_q4_k_avx512vnni, ld_rows_q4_k_avx512vnni, LD_MAX_SUMS)
+LD_DEFINE_FEW(ld_few_q4_k_avx512vnni, ld_rows_q4_k_avx512vnni, 4, LD_MAX_SUMS)
 
 #define LD_OWN_Q4
 #include "ymm/legacy.h"

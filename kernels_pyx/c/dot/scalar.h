@@ -83,8 +83,8 @@ static inline float ld_act_sum(const uint8_t *act, ld_act layout, int64_t k, int
     return ld_act_scale(act, layout, k, i) * (float)sum;
 }
 
-static void ld_dot_groups_scalar(const ld_scalar_format *format, const uint8_t *w, size_t w_stride, const uint8_t *act, size_t act_stride,
-                          int64_t n_act, float *y, size_t y_stride, int64_t k, int64_t n) {
+static void ld_dot_groups_scalar(const ld_scalar_format *format, const uint8_t *w, size_t w_stride, const uint8_t *act,
+                                 size_t act_stride, int64_t n_act, float *y, size_t y_stride, int64_t k, int64_t n) {
     ld_block_view view;
     for (int64_t row = 0; row < n; row++) {
         float sum[LD_FEW_MAX] = {0};
@@ -120,8 +120,8 @@ static void ld_dequantise_row_scalar(const ld_scalar_format *format, const uint8
         ld_dequantise_block_scalar(format, w + b * format->bytes, y + b * format->block);
 }
 
-static void ld_dot_values_scalar(const ld_scalar_format *format, const uint8_t *w, size_t w_stride, const uint8_t *act, size_t act_stride,
-                              int64_t n_act, float *y, size_t y_stride, int64_t k, int64_t n) {
+static void ld_dot_values_scalar(const ld_scalar_format *format, const uint8_t *w, size_t w_stride, const uint8_t *act,
+                                 size_t act_stride, int64_t n_act, float *y, size_t y_stride, int64_t k, int64_t n) {
     float values[256];
     for (int64_t row = 0; row < n; row++) {
         float sum[LD_FEW_MAX] = {0};
@@ -146,7 +146,8 @@ static inline void ld_many_by_few(ld_linear_few few, const uint8_t *w, size_t w_
 }
 
 #define LD_FEW_ARGS \
-    const uint8_t *w, size_t w_stride, const uint8_t *act, size_t act_stride, int64_t n_act, float *y, size_t y_stride, int64_t k, int64_t n
+    const uint8_t *w, size_t w_stride, const uint8_t *act, size_t act_stride, int64_t n_act, float *y, size_t y_stride, \
+        int64_t k, int64_t n
 #define LD_FEW_PASS w, w_stride, act, act_stride, n_act, y, y_stride, k, n
 
 #define LD_SCALAR_MANY(op, name) \
@@ -159,7 +160,9 @@ static inline void ld_many_by_few(ld_linear_few few, const uint8_t *w, size_t w_
     static const ld_scalar_format ld_##name##_scalar = {block, bytes, group, has_min, act_layout, ld_unpack_##name##_scalar}; \
     static void ld_few_##name##_scalar(LD_FEW_ARGS) { ld_dot_groups_scalar(&ld_##name##_scalar, LD_FEW_PASS); } \
     static void ld_few_##name##_f32_scalar(LD_FEW_ARGS) { ld_dot_values_scalar(&ld_##name##_scalar, LD_FEW_PASS); } \
-    static void ld_to_f32_##name##_scalar(const uint8_t *w, float *y, int64_t k) { ld_dequantise_row_scalar(&ld_##name##_scalar, w, y, k); } \
+    static void ld_to_f32_##name##_scalar(const uint8_t *w, float *y, int64_t k) { \
+        ld_dequantise_row_scalar(&ld_##name##_scalar, w, y, k); \
+    } \
     LD_SCALAR_MANY(many, name) \
     LD_SCALAR_MANY(many, name##_f32)
 
@@ -208,7 +211,8 @@ LD_SCALAR_FLOAT(bf16)
 #define LD_ROW_FLOAT(id, name, isa) LD_ROW_ALL(id, name, name, isa)
 #define LD_ROW_QUANT(id, name, isa) LD_ROW_ALL(id, name, name##_f32, isa)
 #define LD_ROW_ALL(id, name, name_f32, isa) \
-    {id, ld_few_##name##_##isa, ld_few_##name_f32##_##isa, ld_many_##name##_##isa, ld_many_##name_f32##_##isa, ld_to_f32_##name##_##isa}
+    {id, ld_few_##name##_##isa, ld_few_##name_f32##_##isa, ld_many_##name##_##isa, ld_many_##name_f32##_##isa, \
+     ld_to_f32_##name##_##isa}
 
 static const ld_kernel_row ld_rows_scalar[] = {
     LD_ROW_FLOAT(0, f32, scalar), LD_ROW_FLOAT(1, f16, scalar),  LD_ROW_QUANT(2, q4_0, scalar),  LD_ROW_QUANT(3, q4_1, scalar),

@@ -53,14 +53,15 @@ static room rooms(const ld_node *node, const ld_ctx *ctx) {
     return r;
 }
 
-static int64_t block_bytes(int64_t dim, int type) { return dim * LD_BLOCK * (type == LD_KV_F16 ? 2 : 4); }
+static int64_t head_bytes(int64_t dim, int type) { return dim * LD_BLOCK * (type == LD_KV_F16 ? 2 : 4); }
 
 static const uint8_t *keys_at(const ld_op *op, int64_t block, int64_t kv_head) {
-    return (const uint8_t *)(uintptr_t)op->k_cache + (block * op->n_kv_heads + kv_head) * block_bytes(op->head_dim, op->k_type);
+    return (const uint8_t *)(uintptr_t)op->k_cache + block * op->block_bytes + kv_head * head_bytes(op->head_dim, op->k_type);
 }
 
 static const uint8_t *values_at(const ld_op *op, int64_t block, int64_t kv_head) {
-    return (const uint8_t *)(uintptr_t)op->v_cache + (block * op->n_kv_heads + kv_head) * block_bytes(ld_v_pad(op->v_dim), op->v_type);
+    int64_t bytes = head_bytes(ld_v_pad(op->v_dim), op->v_type);
+    return (const uint8_t *)(uintptr_t)op->v_cache + block * op->block_bytes + kv_head * bytes;
 }
 
 // A block is a page or two and the next one lies elsewhere: hardware prefetchers lose the thread at its end.
@@ -84,11 +85,11 @@ static void weigh(const ld_ctx *ctx, room *r, int64_t i, int64_t n, int64_t vali
 }
 
 // m queries over the keys [from, to) of one sequence; query i sees keys < limit[i]. Leaves sums, max and total in the room.
-static void attend(const ld_node *node, const ld_ctx *ctx, room *r, const int32_t *blocks, int64_t kv_head, int64_t m, int64_t from,
-                   int64_t to) {
+static void attend(const ld_node *node, const ld_ctx *ctx, room *r, const int32_t *blocks, int64_t kv_head, int64_t m,
+                   int64_t from, int64_t to) {
     const ld_op *op = &node->op;
     int64_t v_pad = ld_v_pad(op->v_dim);
-    int64_t key_bytes = block_bytes(op->head_dim, op->k_type), value_bytes = block_bytes(v_pad, op->v_type);
+    int64_t key_bytes = head_bytes(op->head_dim, op->k_type), value_bytes = head_bytes(v_pad, op->v_type);
     ld_attn_tile by_keys = ctx->attn->tile[op->k_type], by_values = ctx->attn->tile[op->v_type];
     memset(r->sums, 0, m * v_pad * sizeof *r->sums);
     for (int64_t i = 0; i < m; i++) r->max[i] = -INFINITY, r->total[i] = 0.0f, r->ones[i] = 1.0f;

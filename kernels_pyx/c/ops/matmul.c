@@ -37,7 +37,7 @@ void ld_linear_split(ld_node *node, int n_workers) {
     int gated = (op->flags & LD_F_GATED) != 0;
     int64_t total = 0;
     for (int i = 0; i < op->n_weights; i++) total += op->w_rows[i] * op->w_stride[i];
-    int64_t bytes = total / (4 * n_workers);
+    int64_t bytes = total / (8 * n_workers);
     bytes = bytes < FEW_BYTES_MIN ? FEW_BYTES_MIN : bytes > FEW_BYTES_MAX ? FEW_BYTES_MAX : bytes;
     for (int i = 0; i < op->n_weights; i++) {
         int64_t rows = bytes / (op->w_stride[i] * (gated ? 2 : 1)) / 8 * 8;
@@ -105,7 +105,8 @@ static const uint8_t *input_of(const ld_node *node, ld_ctx *ctx, int64_t n_rows,
     return base[act];
 }
 
-static void multiply(const ld_node *node, ld_ctx *ctx, int i, int64_t first, int64_t n, int64_t n_rows, float *y, int64_t stride) {
+static void multiply(const ld_node *node, ld_ctx *ctx, int i, int64_t first, int64_t n, int64_t n_rows, float *y,
+                     int64_t stride) {
     const ld_op *op = &node->op;
     size_t from_stride;
     const uint8_t *act = input_of(node, ctx, n_rows, node->act[i], &from_stride);
@@ -126,7 +127,8 @@ void ld_linear_task(const ld_node *node, ld_ctx *ctx, int64_t task) {
     int few = n_rows <= LD_FEW_MAX, i = 0;
     const int64_t *tasks = few ? node->tasks_few : node->tasks_many;
     while (task >= tasks[i]) task -= tasks[i++];
-    int64_t chunk = few ? node->chunk_few[i] : node->chunk_many[i], first = task * chunk, n = ld_min(chunk, op->w_rows[i] - first);
+    int64_t chunk = few ? node->chunk_few[i] : node->chunk_many[i], first = task * chunk;
+    int64_t n = ld_min(chunk, op->w_rows[i] - first);
     if (!(op->flags & (LD_F_ADD | LD_F_GATED))) {
         int logits = op->y_offset[i] == LD_LOGITS;
         int64_t stride = logits ? ctx->state->logits_stride : op->y_stride[i];
@@ -146,6 +148,6 @@ void ld_linear_task(const ld_node *node, ld_ctx *ctx, int64_t task) {
         if (op->flags & LD_F_ADD)
             ctx->table->vec.add(y, temp + r * chunk, n);
         else
-            (op->flags & LD_F_GELU ? ctx->table->vec.gelu_tanh_mul : ctx->table->vec.silu_mul)(temp + r * chunk, second + r * chunk, y, n);
+            ld_gated_act(node, ctx, temp + r * chunk, second + r * chunk, y, n);
     }
 }

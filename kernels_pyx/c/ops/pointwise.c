@@ -43,12 +43,18 @@ void ld_norm_task(const ld_node *node, ld_ctx *ctx, int64_t task) {
     int64_t part = op->width / op->parts;
     for (int64_t r = rows.first; r < rows.end; r++)
         for (int64_t i = 0; i < op->width; i += part)
-            ld_norm_row(node, ctx, in_row(node, ctx, r) + i, (const float *)(uintptr_t)op->norm_w, op->norm_eps, out_row(node, ctx, r) + i, part);
+            ld_norm_row(node, ctx, in_row(node, ctx, r) + i, (const float *)(uintptr_t)op->norm_w, op->norm_eps,
+                        out_row(node, ctx, r) + i, part);
 }
 
 void ld_add_task(const ld_node *node, ld_ctx *ctx, int64_t task) {
     span rows = rows_of(node, ctx, task);
-    for (int64_t r = rows.first; r < rows.end; r++) ctx->table->vec.add(out_row(node, ctx, r), in_row(node, ctx, r), node->op.width);
+    for (int64_t r = rows.first; r < rows.end; r++)
+        ctx->table->vec.add(out_row(node, ctx, r), in_row(node, ctx, r), node->op.width);
+}
+
+void ld_gated_act(const ld_node *node, const ld_ctx *ctx, const float *gate, const float *up, float *y, int64_t n) {
+    (node->op.flags & LD_F_GELU ? ctx->table->vec.gelu_tanh_mul : ctx->table->vec.silu_mul)(gate, up, y, n);
 }
 
 void ld_gated_act_task(const ld_node *node, ld_ctx *ctx, int64_t task) {
@@ -56,7 +62,7 @@ void ld_gated_act_task(const ld_node *node, ld_ctx *ctx, int64_t task) {
     span rows = rows_of(node, ctx, task);
     for (int64_t r = rows.first; r < rows.end; r++) {
         const float *up = ld_row(ctx, op->x2_offset, op->x2_stride, r);
-        (op->flags & LD_F_GELU ? ctx->table->vec.gelu_tanh_mul : ctx->table->vec.silu_mul)(in_row(node, ctx, r), up, out_row(node, ctx, r), op->width);
+        ld_gated_act(node, ctx, in_row(node, ctx, r), up, out_row(node, ctx, r), op->width);
     }
 }
 
@@ -82,20 +88,21 @@ void ld_store_row(const ld_node *node, ld_ctx *ctx, int64_t row, int64_t kv_head
     const ld_op *op = &node->op;
     int64_t position = ctx->state->positions[row], slot = position % LD_BLOCK, v_pad = ld_v_pad(op->v_dim);
     int64_t block = ctx->state->block_table[ctx->state->seq_of_row[row] * ctx->state->table_stride + position / LD_BLOCK];
-    int64_t head = block * op->n_kv_heads + kv_head;
+    uint8_t *keys = (uint8_t *)(uintptr_t)op->k_cache + block * op->block_bytes;
+    uint8_t *values = (uint8_t *)(uintptr_t)op->v_cache + block * op->block_bytes;
     const float *v = ld_row(ctx, op->v_offset, op->v_stride, row) + kv_head * op->v_dim;
     if (op->k_type == LD_KV_F16) {
-        uint16_t *to = (uint16_t *)(uintptr_t)op->k_cache + head * op->head_dim * LD_BLOCK + slot;
+        uint16_t *to = (uint16_t *)keys + kv_head * op->head_dim * LD_BLOCK + slot;
         ctx->table->vec.f32_to_f16(k, halves, op->head_dim);
         for (int64_t d = 0; d < op->head_dim; d++) to[d * LD_BLOCK] = halves[d];
     } else {
-        float *to = (float *)(uintptr_t)op->k_cache + head * op->head_dim * LD_BLOCK + slot;
+        float *to = (float *)keys + kv_head * op->head_dim * LD_BLOCK + slot;
         for (int64_t d = 0; d < op->head_dim; d++) to[d * LD_BLOCK] = k[d];
     }
     if (op->v_type == LD_KV_F16)
-        ctx->table->vec.f32_to_f16(v, (uint16_t *)(uintptr_t)op->v_cache + (head * LD_BLOCK + slot) * v_pad, op->v_dim);
+        ctx->table->vec.f32_to_f16(v, (uint16_t *)values + (kv_head * LD_BLOCK + slot) * v_pad, op->v_dim);
     else
-        memcpy((float *)(uintptr_t)op->v_cache + (head * LD_BLOCK + slot) * v_pad, v, op->v_dim * sizeof *v);
+        memcpy((float *)values + (kv_head * LD_BLOCK + slot) * v_pad, v, op->v_dim * sizeof *v);
 }
 
 // A head of queries or keys: norm if it has a weight, rotate if flagged. In place.

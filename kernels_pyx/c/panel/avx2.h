@@ -31,8 +31,8 @@ LD_INLINE __m256i ld_add_fours(__m256i sum, __m256i pairs, __m256i ones) {
     return sum;
 }
 
-LD_INLINE void ld_group_sums_avx2(const uint8_t *q, const uint8_t *x, size_t act_stride, const int n_act, const int n_steps, const int kind,
-                                  __m256i sum[4][2]) {
+LD_INLINE void ld_group_sums_avx2(const uint8_t *q, const uint8_t *x, size_t act_stride, const int n_act, const int n_steps,
+                                  const int kind, __m256i sum[4][2]) {
     const __m256i ones = _mm256_set1_epi16(1);
     const int run = kind == LD_NIBBLES ? n_steps : kind == LD_SIX_BITS ? 2 : 1; // steps that fit a 16-bit sum
     LD_UNROLL for (int a = 0; a < n_act; a++) sum[a][0] = sum[a][1] = _mm256_setzero_si256();
@@ -77,7 +77,8 @@ LD_INLINE void ld_f32_tile_avx2(LD_F32_TILE_ARGS) {
             x += 4;
         }
         LD_UNROLL for (int a = 0; a < n_act; a++)
-            LD_UNROLL for (int h = 0; h < 2; h++) ld_add_to_rows(y + a * y_stride + first + 8 * h, acc[a][h], n_rows - first - 8 * h, start == 0);
+            LD_UNROLL for (int h = 0; h < 2; h++)
+                ld_add_to_rows(y + a * y_stride + first + 8 * h, acc[a][h], n_rows - first - 8 * h, start == 0);
     }
 }
 

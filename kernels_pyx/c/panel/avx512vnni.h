@@ -69,4 +69,9 @@ LD_DEFINE_MANY(ld_many_q8_0_avx512vnni, ld_unpack_q8_0, ld_tile_q8_32_avx512vnni
 LD_DEFINE_MANY(ld_many_q4_k_avx512vnni, ld_unpack_q4_k, ld_tile_q8_256_avx512vnni, 6)
 LD_DEFINE_MANY(ld_many_q6_k_avx512vnni, ld_unpack_q6_k, ld_tile_q8_256_by16_avx512vnni, 6)
 
+LD_DEFINE_FEW_BY_PANEL(ld_few_or_panel_q4_0_avx512vnni, ld_few_q4_0_avx512vnni, ld_many_q4_0_avx512vnni)
+LD_DEFINE_FEW_BY_PANEL(ld_few_or_panel_q4_1_avx512vnni, ld_few_q4_1_avx512vnni, ld_many_q4_1_avx512vnni)
+LD_DEFINE_FEW_BY_PANEL(ld_few_or_panel_q8_0_avx512vnni, ld_few_q8_0_avx512vnni, ld_many_q8_0_avx512vnni)
+LD_DEFINE_FEW_BY_PANEL(ld_few_or_panel_q4_k_avx512vnni, ld_few_q4_k_avx512vnni, ld_many_q4_k_avx512vnni)
+
 #pragma GCC pop_options

@@ -7,8 +7,8 @@
 #define LD_INT8_BIAS 128
 #define LD_UNPACK_Q8_0 ld_unpack_q8_0
 
-LD_INLINE void ld_group_sums_avxvnni(const uint8_t *q, const uint8_t *x, size_t act_stride, const int n_act, const int n_steps, const int kind,
-                                     __m256i sum[4][2]) {
+LD_INLINE void ld_group_sums_avxvnni(const uint8_t *q, const uint8_t *x, size_t act_stride, const int n_act,
+                                     const int n_steps, const int kind, __m256i sum[4][2]) {
     (void)kind; // int32 sums hold any kind
     LD_UNROLL for (int a = 0; a < n_act; a++) sum[a][0] = sum[a][1] = _mm256_setzero_si256();
     LD_UNROLL for (int step = 0; step < n_steps; step++) {

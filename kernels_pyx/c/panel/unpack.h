@@ -30,8 +30,8 @@ typedef __m256i (*ld_quants_fn)(const uint8_t *row, int64_t g);
 typedef void (*ld_scales_fn)(const uint8_t *const rows[8], int64_t g, int64_t n_groups, float *d, float *m);
 
 // The tile at w as an integer panel: n_groups groups from group g on, n_scales scale groups in each.
-LD_INLINE void ld_unpack_int_panel(const uint8_t *w, size_t w_stride, int64_t n_rows, int64_t g, int64_t n_groups, uint8_t *scratch,
-                                   ld_quants_fn quants, ld_scales_fn scales) {
+LD_INLINE void ld_unpack_int_panel(const uint8_t *w, size_t w_stride, int64_t n_rows, int64_t g, int64_t n_groups,
+                                   uint8_t *scratch, ld_quants_fn quants, ld_scales_fn scales) {
     const ld_int_panel panel = ld_int_panel_in(scratch);
     for (int64_t first = 0; first < LD_PANEL_ROWS; first += 8) {
         const uint8_t *rows[8];
@@ -48,8 +48,8 @@ LD_INLINE void ld_unpack_int_panel(const uint8_t *w, size_t w_stride, int64_t n_
 }
 
 // Formats with an f16 d at the start of a block of `bytes`, and m = d * factor.
-LD_INLINE void ld_panel_scales_by_d(const uint8_t *const rows[8], int64_t g, int64_t n_groups, float *d, float *m, const int bytes,
-                                    const float factor) {
+LD_INLINE void ld_panel_scales_by_d(const uint8_t *const rows[8], int64_t g, int64_t n_groups, float *d, float *m,
+                                    const int bytes, const float factor) {
     for (int64_t j = 0; j < n_groups; j++) {
         ld_f16 halves[8];
         LD_UNROLL for (int i = 0; i < 8; i++) halves[i] = *(const ld_packed16 *)(rows[i] + (g + j) * bytes);
@@ -124,8 +124,8 @@ LD_INLINE __m256i ld_quants_q8_0_biased(const uint8_t *row, int64_t g) {
 
 // An integer panel of one format; q8_0 biased by 128, q8_0_signed as stored.
 #define LD_DEFINE_UNPACK(name, quants, scales) \
-    static __attribute__((noinline)) void ld_unpack_##name(const uint8_t *w, size_t w_stride, int64_t n_rows, int64_t g, int64_t n_groups, \
-                                                           uint8_t *scratch) { \
+    static __attribute__((noinline)) void ld_unpack_##name(const uint8_t *w, size_t w_stride, int64_t n_rows, int64_t g, \
+                                                           int64_t n_groups, uint8_t *scratch) { \
         ld_unpack_int_panel(w, w_stride, n_rows, g, n_groups, scratch, quants, scales); \
     }
 LD_DEFINE_UNPACK(q4_0, ld_quants_q4_0, ld_panel_scales_q4_0)
@@ -164,8 +164,8 @@ LD_INLINE void ld_slice_scales_q8_256_by16(const uint8_t *act, int64_t k, int64_
 // An f32 panel: `depth` values from value `start` on, a multiple of 32.
 typedef void (*ld_values_fn)(const uint8_t *row, int64_t g, __m256 v[4]);
 
-LD_INLINE void ld_unpack_f32_panel(const uint8_t *w, size_t w_stride, int64_t n_rows, int64_t start, int64_t depth, int64_t k, float *panel,
-                                   ld_values_fn values, ld_values_fn tail_values) {
+LD_INLINE void ld_unpack_f32_panel(const uint8_t *w, size_t w_stride, int64_t n_rows, int64_t start, int64_t depth, int64_t k,
+                                   float *panel, ld_values_fn values, ld_values_fn tail_values) {
     for (int64_t first = 0; first < LD_PANEL_ROWS; first += 8)
         for (int64_t at = 0; at < depth; at += 32) {
             __m256 v[8][4];
@@ -202,8 +202,8 @@ LD_DEFINE_UNPACK_F32(q6_k)
 // value. Integer tiles take groups g .. g + n_groups, f32 tiles values start .. start + depth; both set y for the first slice and
 // add to it for the others.
 #define LD_TILE_ARGS \
-    const uint8_t *scratch, const uint8_t *act, size_t act_stride, int64_t n_act, float *y, size_t y_stride, int64_t n_rows, int64_t k, \
-        int64_t g, int64_t n_groups
+    const uint8_t *scratch, const uint8_t *act, size_t act_stride, int64_t n_act, float *y, size_t y_stride, int64_t n_rows, \
+        int64_t k, int64_t g, int64_t n_groups
 #define LD_TILE_PASS(n_act) scratch, act, act_stride, n_act, y, y_stride, n_rows, k, g, n_groups
 #define LD_F32_TILE_ARGS \
     const uint8_t *scratch, const uint8_t *act, size_t act_stride, int64_t n_act, float *y, size_t y_stride, int64_t n_rows, \
@@ -212,34 +212,55 @@ LD_DEFINE_UNPACK_F32(q6_k)
 
 typedef void (*ld_unpack_fn)(const uint8_t *w, size_t w_stride, int64_t n_rows, int64_t g, int64_t n_groups, uint8_t *scratch);
 typedef void (*ld_tile_fn)(LD_TILE_ARGS);
-typedef void (*ld_unpack_f32_fn)(const uint8_t *w, size_t w_stride, int64_t n_rows, int64_t start, int64_t depth, int64_t k, float *panel);
+typedef void (*ld_unpack_f32_fn)(const uint8_t *w, size_t w_stride, int64_t n_rows, int64_t start, int64_t depth, int64_t k,
+                                 float *panel);
 typedef void (*ld_f32_tile_fn)(LD_F32_TILE_ARGS);
 
 static inline int64_t ld_least(int64_t a, int64_t b) { return a < b ? a : b; }
 
-// The loops of every `many`: tiles of rows, slices of values, `width` activations at a time.
+// How many of n activations a tile takes: at most width, and alike for all tiles, since narrow tiles load as much for less work.
+static inline int64_t ld_tile_width(int64_t n, const int width) {
+    const int64_t n_tiles = (n + width - 1) / width;
+    return (n + n_tiles - 1) / n_tiles;
+}
+
+// Asks the L2 cache for bytes `start` .. `end` of n_rows rows: unpacking walks eight short rows at once, which no prefetcher
+// foresees.
+LD_INLINE void ld_prefetch_rows(const uint8_t *w, size_t w_stride, int64_t n_rows, size_t start, size_t end) {
+    for (int64_t row = 0; row < n_rows; row++)
+        for (size_t at = start; at < end; at += 64) _mm_prefetch((const char *)w + row * w_stride + at, _MM_HINT_T1);
+}
+
+// The loops of every `many`: tiles of rows, slices of values, up to `width` activations at a time.
 LD_INLINE void ld_many_by_tiles(LD_FEW_ARGS, uint8_t *scratch, ld_unpack_fn unpack, ld_tile_fn tile, const int width) {
     for (int64_t row = 0; row < n; row += LD_PANEL_ROWS) {
         const int64_t n_rows = ld_least(n - row, LD_PANEL_ROWS);
         for (int64_t g = 0; g < k / 32; g += LD_PANEL_GROUPS) {
             const int64_t n_groups = ld_least(k / 32 - g, LD_PANEL_GROUPS);
             unpack(w + row * w_stride, w_stride, n_rows, g, n_groups, scratch);
-            for (int64_t a = 0; a < n_act; a += width)
-                tile(scratch, act + a * act_stride, act_stride, ld_least(n_act - a, width), y + a * y_stride + row, y_stride, n_rows, k, g,
+            ld_prefetch_rows(w + (row + n_rows) * w_stride, w_stride, ld_least(n - row - n_rows, LD_PANEL_ROWS),
+                             w_stride * g / (k / 32), w_stride * (g + n_groups) / (k / 32));
+            for (int64_t a = 0, n_tile; a < n_act; a += n_tile) {
+                n_tile = ld_tile_width(n_act - a, width);
+                tile(scratch, act + a * act_stride, act_stride, n_tile, y + a * y_stride + row, y_stride, n_rows, k, g,
                      n_groups);
+            }
         }
     }
 }
 
-LD_INLINE void ld_many_by_f32_tiles(LD_FEW_ARGS, uint8_t *scratch, ld_unpack_f32_fn unpack, ld_f32_tile_fn tile, const int width) {
+LD_INLINE void ld_many_by_f32_tiles(LD_FEW_ARGS, uint8_t *scratch, ld_unpack_f32_fn unpack, ld_f32_tile_fn tile,
+                                    const int width) {
     for (int64_t row = 0; row < n; row += LD_PANEL_ROWS) {
         const int64_t n_rows = ld_least(n - row, LD_PANEL_ROWS);
         for (int64_t start = 0; start < k; start += LD_PANEL_DEPTH) {
             const int64_t depth = ld_least(k - start, LD_PANEL_DEPTH);
             unpack(w + row * w_stride, w_stride, n_rows, start, depth, k, (float *)scratch);
-            for (int64_t a = 0; a < n_act; a += width)
-                tile(scratch, act + a * act_stride, act_stride, ld_least(n_act - a, width), y + a * y_stride + row, y_stride, n_rows, start,
+            for (int64_t a = 0, n_tile; a < n_act; a += n_tile) {
+                n_tile = ld_tile_width(n_act - a, width);
+                tile(scratch, act + a * act_stride, act_stride, n_tile, y + a * y_stride + row, y_stride, n_rows, start,
                      depth);
+            }
         }
     }
 }
@@ -247,6 +268,15 @@ LD_INLINE void ld_many_by_f32_tiles(LD_FEW_ARGS, uint8_t *scratch, ld_unpack_f32
 #define LD_DEFINE_MANY(name, unpack, tile, width) LD_DEFINE_MANY_EXPANDED(name, unpack, tile, width)
 #define LD_DEFINE_MANY_EXPANDED(name, unpack, tile, width) \
     static void name(LD_FEW_ARGS, uint8_t *scratch) { ld_many_by_tiles(LD_FEW_PASS, scratch, unpack, tile, width); }
+// `few` by the panel from five activations on, where that is faster (at 8 activations 1.8 times in cache, 1.2 times from memory,
+// measured on Zen 4), with scratch on the stack. With fewer than half a tile of rows it would unpack rows that nobody asked for.
+#define LD_DEFINE_FEW_BY_PANEL(name, few, many) LD_DEFINE_FEW_BY_PANEL_EXPANDED(name, few, many)
+#define LD_DEFINE_FEW_BY_PANEL_EXPANDED(name, few, many) \
+    static void name(LD_FEW_ARGS) { \
+        uint8_t scratch[LD_INT_PANEL_BYTES] __attribute__((aligned(64))); \
+        if (n_act > 4 && n >= LD_PANEL_ROWS / 2) many(LD_FEW_PASS, scratch); \
+        else few(LD_FEW_PASS); \
+    }
 #define LD_DEFINE_MANY_F32(name, unpack, tile, width) \
     static void name(LD_FEW_ARGS, uint8_t *scratch) { ld_many_by_f32_tiles(LD_FEW_PASS, scratch, unpack, tile, width); }
 

@@ -13,23 +13,26 @@ LD_INLINE void LD_NAME(ld_int_tile)(LD_TILE_ARGS, ld_slice_scales_fn slice_scale
         LD_UNROLL for (int a = 0; a < n_act; a++) acc[a][0] = acc[a][1] = _mm256_setzero_ps();
         for (int64_t j = 0; j < n_groups * n_scales; j++) {
             __m256i sum[4][2];
-            LD_NAME(ld_group_sums)(panel.q + j * (LD_GROUP_BYTES / n_scales) + 4 * first, act + 32 * g + j * (32 / n_scales), act_stride,
-                                   n_act, 8 / n_scales, kind, sum);
+            LD_NAME(ld_group_sums)(panel.q + j * (LD_GROUP_BYTES / n_scales) + 4 * first, act + 32 * g + j * (32 / n_scales),
+                                   act_stride, n_act, 8 / n_scales, kind, sum);
             LD_UNROLL for (int h = 0; h < 2; h++) {
                 const __m256 d = _mm256_load_ps(panel.d + j * LD_PANEL_ROWS + first + 8 * h);
                 LD_UNROLL for (int a = 0; a < n_act; a++)
-                    acc[a][h] = _mm256_fmadd_ps(_mm256_mul_ps(d, _mm256_set1_ps(dx[a][j])), _mm256_cvtepi32_ps(sum[a][h]), acc[a][h]);
+                    acc[a][h] = _mm256_fmadd_ps(_mm256_mul_ps(d, _mm256_set1_ps(dx[a][j])), _mm256_cvtepi32_ps(sum[a][h]),
+                                                acc[a][h]);
                 if (!has_min) continue;
                 const __m256 m = _mm256_load_ps(panel.m + j * LD_PANEL_ROWS + first + 8 * h);
                 LD_UNROLL for (int a = 0; a < n_act; a++) acc[a][h] = _mm256_fmadd_ps(m, _mm256_set1_ps(sx[a][j]), acc[a][h]);
             }
         }
         LD_UNROLL for (int a = 0; a < n_act; a++)
-            LD_UNROLL for (int h = 0; h < 2; h++) ld_add_to_rows(y + a * y_stride + first + 8 * h, acc[a][h], n_rows - first - 8 * h, g == 0);
+            LD_UNROLL for (int h = 0; h < 2; h++)
+                ld_add_to_rows(y + a * y_stride + first + 8 * h, acc[a][h], n_rows - first - 8 * h, g == 0);
     }
 }
 
-#define LD_DEFINE_TILE(name, slice_scales, n_scales, kind, has_min) LD_DEFINE_TILE_EXPANDED(name, LD_NAME(ld_int_tile), slice_scales, n_scales, kind, has_min)
+#define LD_DEFINE_TILE(name, slice_scales, n_scales, kind, has_min) \
+    LD_DEFINE_TILE_EXPANDED(name, LD_NAME(ld_int_tile), slice_scales, n_scales, kind, has_min)
 #define LD_DEFINE_TILE_EXPANDED(name, tile, slice_scales, n_scales, kind, has_min) \
     static void name(LD_TILE_ARGS) { \
         switch (n_act) { \
@@ -51,3 +54,8 @@ LD_DEFINE_MANY(LD_NAME(ld_many_q4_1), ld_unpack_q4_1, LD_NAME(ld_tile_nibbles), 
 LD_DEFINE_MANY(LD_NAME(ld_many_q8_0), LD_UNPACK_Q8_0, LD_NAME(ld_tile_int8), 4)
 LD_DEFINE_MANY(LD_NAME(ld_many_q4_k), ld_unpack_q4_k, LD_NAME(ld_tile_nibbles_q8_256), 4)
 LD_DEFINE_MANY(LD_NAME(ld_many_q6_k), ld_unpack_q6_k, LD_NAME(ld_tile_six_bits), 4)
+
+LD_DEFINE_FEW_BY_PANEL(LD_NAME(ld_few_or_panel_q4_0), LD_NAME(ld_few_q4_0), LD_NAME(ld_many_q4_0))
+LD_DEFINE_FEW_BY_PANEL(LD_NAME(ld_few_or_panel_q4_1), LD_NAME(ld_few_q4_1), LD_NAME(ld_many_q4_1))
+LD_DEFINE_FEW_BY_PANEL(LD_NAME(ld_few_or_panel_q8_0), LD_NAME(ld_few_q8_0), LD_NAME(ld_many_q8_0))
+LD_DEFINE_FEW_BY_PANEL(LD_NAME(ld_few_or_panel_q4_k), LD_NAME(ld_few_q4_k), LD_NAME(ld_many_q4_k))

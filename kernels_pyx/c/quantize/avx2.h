@@ -21,7 +21,8 @@ LD_INLINE __m256i ld_round32_avx2(const float *x, float factor) {
     __m256i q[4];
     LD_UNROLL for (int i = 0; i < 4; i++) q[i] = _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_loadu_ps(x + 8 * i), f));
     const __m256i bytes = _mm256_packs_epi16(_mm256_packs_epi32(q[0], q[1]), _mm256_packs_epi32(q[2], q[3]));
-    return _mm256_permutevar8x32_epi32(bytes, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7)); // packing works by halves: back to order
+    // packing works by halves: back to order
+    return _mm256_permutevar8x32_epi32(bytes, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
 }
 
 // The sums of the low and of the high 16 of 32 bytes, in lanes 0 and 4.

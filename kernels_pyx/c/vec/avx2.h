@@ -18,7 +18,8 @@ LD_INLINE float ld_max8(__m256 v) {
 // 2e-8 relative at the ends). 2^n in two factors, so that results down to the denormals and up to infinity come out right.
 LD_INLINE __m256 ld_exp8(__m256 x) {
     const __m256 clamped = _mm256_max_ps(_mm256_set1_ps(-104.0f), _mm256_min_ps(_mm256_set1_ps(89.0f), x)); // a NaN goes through
-    const __m256 n = _mm256_round_ps(_mm256_mul_ps(clamped, _mm256_set1_ps(1.44269504f)), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    const __m256 n = _mm256_round_ps(_mm256_mul_ps(clamped, _mm256_set1_ps(1.44269504f)),
+                                     _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
     __m256 r = _mm256_fnmadd_ps(n, _mm256_set1_ps(0.693145752f), clamped);
     r = _mm256_fnmadd_ps(n, _mm256_set1_ps(1.42860677e-6f), r);
     __m256 p = _mm256_set1_ps(1.0f / 720);
@@ -122,7 +123,8 @@ static float ld_exp_sum_avx2(float *x, float max, int64_t n) {
 static int ld_all_finite_avx2(const float *x, int64_t n) {
     const __m256i magnitude = _mm256_set1_epi32(0x7fffffff), largest = _mm256_set1_epi32(0x7f7fffff);
     __m256i bad = _mm256_setzero_si256();
-    LD_EACH8(bad = _mm256_or_si256(bad, _mm256_cmpgt_epi32(_mm256_and_si256(magnitude, _mm256_castps_si256(LD_LOAD8(x))), largest));)
+    LD_EACH8(bad = _mm256_or_si256(bad, _mm256_cmpgt_epi32(_mm256_and_si256(magnitude, _mm256_castps_si256(LD_LOAD8(x))),
+                                                           largest));)
     return _mm256_testz_si256(bad, bad);
 }
 

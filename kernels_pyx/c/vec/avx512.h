@@ -6,7 +6,8 @@
 // As ld_exp8, with vscalefps for 2^n, which rounds into the denormals and up to infinity by itself.
 LD_INLINE __m512 ld_exp16(__m512 x) {
     const __m512 clamped = _mm512_max_ps(_mm512_set1_ps(-104.0f), _mm512_min_ps(_mm512_set1_ps(89.0f), x)); // a NaN goes through
-    const __m512 n = _mm512_roundscale_ps(_mm512_mul_ps(clamped, _mm512_set1_ps(1.44269504f)), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    const __m512 n = _mm512_roundscale_ps(_mm512_mul_ps(clamped, _mm512_set1_ps(1.44269504f)),
+                                          _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
     __m512 r = _mm512_fnmadd_ps(n, _mm512_set1_ps(0.693145752f), clamped);
     r = _mm512_fnmadd_ps(n, _mm512_set1_ps(1.42860677e-6f), r);
     __m512 p = _mm512_set1_ps(1.0f / 720);
@@ -72,7 +73,9 @@ static void ld_gelu_tanh_mul_avx512(const float *gate, const float *up, float *y
     LD_EACH16(LD_STORE16(y, _mm512_mul_ps(ld_gelu_tanh16(LD_LOAD16(gate)), LD_LOAD16(up)));)
 }
 
-static void ld_add_avx512(float *x, const float *y, int64_t n) { LD_EACH16(LD_STORE16(x, _mm512_add_ps(LD_LOAD16(x), LD_LOAD16(y)));) }
+static void ld_add_avx512(float *x, const float *y, int64_t n) {
+    LD_EACH16(LD_STORE16(x, _mm512_add_ps(LD_LOAD16(x), LD_LOAD16(y)));)
+}
 
 static void ld_f32_to_f16_avx512(const float *x, uint16_t *y, int64_t n) {
     LD_EACH16(_mm256_mask_storeu_epi16(y + i, mask, _mm512_cvtps_ph(LD_LOAD16(x), _MM_FROUND_TO_NEAREST_INT));)

@@ -228,3 +228,19 @@ def test_the_end_of_thinking_is_told_once_with_its_figures(bench: Bench) -> None
     assert message_id == turn.answer.id
     assert 0.0 <= seconds < 5.0
     assert 4 <= n_tokens <= 6
+
+
+def test_a_chat_deleted_while_its_question_is_saved_is_not_answered(bench: Bench) -> None:
+    bench.load()
+    turn = bench.ask("one")
+    n_answers = len(bench.engine.sent(Generate))
+    assert bench.chats.send(turn.chat.id, "two")
+    bench.chats.delete_chat(turn.chat.id)
+    bench.chats.delete_chat(turn.chat.id)
+    # Both are on disk before this thread hears of either.
+    bench.store.change(lambda db: None).result(5)
+    bench.qtbot.waitUntil(lambda: bool(bench.troubles))
+    bench.settle()
+    assert "deleted in the meantime" in bench.troubles[0].sentence
+    assert len(bench.engine.sent(Generate)) == n_answers
+    assert len(bench.undos) == 1

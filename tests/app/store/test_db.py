@@ -19,6 +19,7 @@ from app.store.chats import Answer
 from app.store.db import (
     DatabaseDamaged,
     DatabaseFull,
+    DatabaseLocked,
     DatabaseNewer,
     DatabaseReadOnly,
     DbBug,
@@ -145,7 +146,8 @@ def test_a_full_disk_is_a_sentence_nothing_is_lost_and_it_recovers(tmp_path: Pat
 def test_a_locked_database_is_waited_for_and_reading_goes_on(tmp_path: Path) -> None:
     path = tmp_path / "chats.db"
     chat = filled(path)
-    store = ChatStore(path)
+    troubles: list[StoreError | None] = []
+    store = ChatStore(path, troubles.append)
     other = sqlite3.connect(path, isolation_level=None)
     other.execute("BEGIN EXCLUSIVE")
     start = time.monotonic()
@@ -156,6 +158,7 @@ def test_a_locked_database_is_waited_for_and_reading_goes_on(tmp_path: Path) -> 
     assert not future.done()
     other.execute("ROLLBACK")
     assert future.result(5).text == "queued"
+    assert [type(trouble) for trouble in troubles] == [DatabaseLocked, type(None)]
     other.close()
     store.close()
 

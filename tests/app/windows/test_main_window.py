@@ -241,3 +241,28 @@ def test_the_send_key_follows_the_setting(stage: Stage) -> None:
     stage.qtbot.keyClick(edit, Qt.Key.Key_Return, Qt.KeyboardModifier.ControlModifier)
     assert stage.window.page.composer.text() == ""
     stage.qtbot.waitUntil(lambda: len(stage.shown()) == 4)
+
+
+@pytest.mark.filterwarnings("ignore:path is deprecated:DeprecationWarning")
+def test_switching_chats_quickly_drops_what_was_still_being_rendered(stage: Stage) -> None:
+    stage.load()
+    stage.engine.answer = (Prefill(), Tokens(("```python\nx = 1\n```\n\nand $$a^2$$\n",)))
+    stage.send("code")
+    chat = stage.controller.chat_id
+    assert chat is not None
+    for _ in range(10):
+        stage.controller.new_chat()
+        stage.qtbot.wait(1)
+        stage.controller.open_chat(chat)
+        stage.qtbot.wait(1)
+    stage.qtbot.waitUntil(lambda: stage.window.page.transcript.pending == 0)
+
+
+def test_the_shown_chat_can_be_deleted_while_the_list_is_filtered(stage: Stage) -> None:
+    stage.load()
+    stage.send("apples")
+    stage.window.page.list.search_changed.emit("nothing like it")
+    stage.controller.delete_shown()
+    stage.qtbot.waitUntil(lambda: stage.controller.chat_id is None)
+    stage.window.page.list.search_changed.emit("")
+    assert stage.controller._list.chats() == ()

@@ -11,6 +11,7 @@ from PySide6.QtWidgets import QMessageBox, QWidget
 from pytestqt.qtbot import QtBot
 
 from app.bridge.ui_thread import UiThread
+from app.errors import StoreError
 from app.ops.model_files import ModelFile
 from app.store.rows import ChatRow
 from app.windows.crash_dialog import CrashReporter
@@ -121,7 +122,9 @@ def test_a_link_is_shown_before_it_is_opened(qtbot: QtBot, window: QWidget, monk
 def test_unhandled_errors_of_any_thread_are_shown_once(qtbot: QtBot, window: QWidget) -> None:
     ui = UiThread()
     reporter = CrashReporter(ui)
-    reporter.set_parent(window)
+    notices: list[str] = []
+    reporter.set_window(window, notices.append)
+    reporter.report(StoreError("the disk is full"))
     thread = threading.Thread(target=lambda: reporter.report(ValueError("first"), "worker"))
     thread.start()
     thread.join()
@@ -130,5 +133,6 @@ def test_unhandled_errors_of_any_thread_are_shown_once(qtbot: QtBot, window: QWi
     qtbot.waitUntil(lambda: reporter._open is not None and "second" in reporter._open.details.toPlainText())
     assert reporter._open is not None
     assert "ValueError: first" in reporter._open.details.toPlainText()
+    assert notices == ["the disk is full"]
     reporter._open.close()
     assert reporter._open is None

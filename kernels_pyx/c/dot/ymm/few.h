@@ -1,19 +1,24 @@
-// How a `few` walks its rows: four rows in flight for one activation, so that the activation is loaded and arranged once for
-// them; one row and up to four activations otherwise, so that unpacking it serves four. Also `few_f32`, for every format.
+// How a `few` walks its rows: two or four in flight, so that an activation is loaded and arranged once for them, and up to four
+// activations at a time, so that unpacking a row serves four. Also `few_f32`, for every format.
 #pragma once
 
-// Rows in flight are read together only while they lie close: the prefetcher of the processor follows one stream of lines in the
-// order of memory best, so the lines of the next rows are asked for in that order while these rows are used. Measured on Zen 4,
-// one thread, F16 rows of 3 KiB: four rows with the prefetch of each at its own place 14 GB/s, in the order of memory 33, read
-// probe 35.
-#define LD_MAX_TILE_BYTES 16384
+// Rows in flight are read together only while they lie close. The prefetcher of the processor follows one stream of lines in the
+// order of memory best, so the lines of the rows to come are asked for in that order while these rows are used, at least LD_AHEAD
+// bytes before their use. Measured on Zen 4, one thread, F16 rows of 3 KiB, GB/s: four rows with a prefetch for each at its own
+// place 14, in the order of memory 33; read probe 35. Longer rows are streams by themselves.
+#define LD_AHEAD 6144
 
-LD_INLINE int ld_rows_lie_close(size_t w_stride, const int n_rows) { return (size_t)n_rows * w_stride <= LD_MAX_TILE_BYTES; }
+// Four rows only for formats that ask for it (max_rows), whose arranging of activations is dear, and where rows are not very
+// short.
+LD_INLINE int ld_rows_in_flight(size_t w_stride, const int max_rows) {
+    if (max_rows == 4 && w_stride >= 512 && 4 * w_stride <= LD_AHEAD) return 4;
+    return max_rows >= 2 && 2 * w_stride <= 8192 ? 2 : 1;
+}
 
-// Where the lines to ask for begin, when the rows at w are begun: after these rows, and some KiB ahead of them.
+// Where the lines to ask for begin, when the rows at w are begun.
 LD_INLINE const uint8_t *ld_prefetch_from(const uint8_t *w, size_t w_stride, const int n_rows) {
     const size_t tile = (size_t)n_rows * w_stride;
-    return w + (n_rows == 1 ? 2048 : tile < 4096 ? 4096 : tile);
+    return w + (n_rows > 1 && tile > LD_AHEAD ? tile : LD_AHEAD);
 }
 
 // Asks for n_bytes, a constant; returns where the next ones begin.
@@ -40,36 +45,41 @@ LD_INLINE void ld_store_sums(const __m256 *acc, float *y, const int n_rows) {
 
 // Computes n_rows rows for n_act activations, both compile-time constants; sums go to y[a * y_stride + r].
 #define LD_ROWS_ARGS \
-    const uint8_t *w, size_t w_stride, const uint8_t *act, size_t act_stride, float *y, size_t y_stride, int64_t k, const int n_rows, \
-        const int n_act
+    const uint8_t *w, size_t w_stride, const uint8_t *act, size_t act_stride, float *y, size_t y_stride, int64_t k, \
+        const int n_rows, const int n_act
 #define LD_ROWS(rows, acts) w, w_stride, act, act_stride, y, y_stride, k, rows, acts
 
 // Defines the function `name` with the signature of ld_linear_few over `rows_fn`, which has LD_ROWS_ARGS and is always inlined.
-// max_sums: how many rows times activations the registers hold.
-#define LD_DEFINE_FEW(name, rows_fn, max_sums) LD_DEFINE_FEW_EXPANDED(name, rows_fn, max_sums) // LD_NAME in the arguments goes first
-#define LD_DEFINE_FEW_EXPANDED(name, rows_fn, max_sums) \
-    static __attribute__((noinline)) void name##_tile(const uint8_t *w, size_t w_stride, const uint8_t *act, size_t act_stride, float *y, \
-                                                      size_t y_stride, int64_t k, int64_t n_rows, int64_t n_act) { \
+// max_rows: rows in flight for one activation, 1, 2 or 4. max_sums: how many rows times activations the registers hold, 4 or 8.
+#define LD_DEFINE_FEW(name, rows_fn, max_rows, max_sums) \
+    LD_DEFINE_FEW_EXPANDED(name, rows_fn, max_rows, max_sums) // LD_NAME in the arguments goes first
+#define LD_DEFINE_FEW_EXPANDED(name, rows_fn, max_rows, max_sums) \
+    static __attribute__((noinline)) void name##_tile(const uint8_t *w, size_t w_stride, const uint8_t *act, size_t act_stride, \
+                                                      float *y, size_t y_stride, int64_t k, int64_t n_rows, int64_t n_act) { \
         switch (10 * n_rows + n_act) { \
         case 11: rows_fn(LD_ROWS(1, 1)); return; \
         case 12: rows_fn(LD_ROWS(1, 2)); return; \
         case 13: rows_fn(LD_ROWS(1, 3)); return; \
         case 14: rows_fn(LD_ROWS(1, 4)); return; \
+        case 21: rows_fn(LD_ROWS(2, 1)); return; \
         case 22: rows_fn(LD_ROWS(2, 2)); return; \
-        case 21: if (max_sums == 8) rows_fn(LD_ROWS(2, 1)); return; \
-        case 23: if (max_sums == 8) rows_fn(LD_ROWS(2, 3)); return; \
-        case 24: if (max_sums == 8) rows_fn(LD_ROWS(2, 4)); return; \
+        case 23: if ((max_sums) == 8) rows_fn(LD_ROWS(2, 3)); return; \
+        case 24: if ((max_sums) == 8) rows_fn(LD_ROWS(2, 4)); return; \
         } \
     } \
     static void name(LD_FEW_ARGS) { \
-        if (n_act == 1 && ld_rows_lie_close(w_stride, 4)) \
+        int64_t together = ld_rows_in_flight(w_stride, n_act == 1 ? (max_rows) : 2); \
+        if (n_act > 2 && (max_sums) == 4) together = 1; \
+        if ((max_rows) == 4 && n_act == 1 && together == 4) /* one activation is what decoding has: its loops are inline */ \
             for (; n >= 4; n -= 4, w += 4 * w_stride, y += 4) rows_fn(LD_ROWS(4, 1)); \
-        const int n_together = ld_rows_lie_close(w_stride, 2) && (n_act == 2 || (n_act > 2 && max_sums == 8)) ? 2 : 1; \
+        if ((max_rows) >= 2 && n_act == 1 && together == 2) \
+            for (; n >= 2; n -= 2, w += 2 * w_stride, y += 2) rows_fn(LD_ROWS(2, 1)); \
+        if (n_act == 1) together = 1; \
         for (int64_t row = 0, n_rows; row < n; row += n_rows) { \
-            n_rows = n - row < n_together ? 1 : n_together; \
+            n_rows = n - row < together ? 1 : together; \
             for (int64_t a = 0; a < n_act; a += 4) \
-                name##_tile(w + row * w_stride, w_stride, act + a * act_stride, act_stride, y + a * y_stride + row, y_stride, k, n_rows, \
-                            n_act - a < 4 ? n_act - a : 4); \
+                name##_tile(w + row * w_stride, w_stride, act + a * act_stride, act_stride, y + a * y_stride + row, y_stride, k, \
+                            n_rows, n_act - a < 4 ? n_act - a : 4); \
         } \
     }
 
@@ -98,7 +108,8 @@ LD_INLINE void ld_store_sums(const __m256 *acc, float *y, const int n_rows) {
                 LD_UNROLL for (int a = 0; a < n_act; a++) { \
                     float x[32] = {0}; \
                     memcpy(x, (const float *)(act + a * act_stride) + (k & ~(int64_t)31), 4 * (size_t)(k % 32)); \
-                    LD_UNROLL for (int i = 0; i < 4; i++) acc[a][r][0] = _mm256_fmadd_ps(v[i], _mm256_loadu_ps(x + 8 * i), acc[a][r][0]); \
+                    LD_UNROLL for (int i = 0; i < 4; i++) \
+                        acc[a][r][0] = _mm256_fmadd_ps(v[i], _mm256_loadu_ps(x + 8 * i), acc[a][r][0]); \
                 } \
             } \
         LD_UNROLL for (int a = 0; a < n_act; a++) { \
@@ -110,7 +121,7 @@ LD_INLINE void ld_store_sums(const __m256 *acc, float *y, const int n_rows) {
             ld_store_sums(sum, y + a * y_stride, n_rows); \
         } \
     } \
-    LD_DEFINE_FEW(name, name##_rows, 4)
+    LD_DEFINE_FEW(name, name##_rows, 2, 4)
 
 // Bytes of `values` values of a row, as a constant.
 #define LD_FORMAT(symbol, name, id, block, bytes, act) \

@@ -45,12 +45,13 @@ LD_INLINE void LD_NAME(ld_rows_q4_k)(LD_ROWS_ARGS) {
             }
         }
     LD_UNROLL for (int a = 0; a < n_act; a++) {
-        LD_UNROLL for (int r = 0; r < n_rows; r++) acc[a][r] = _mm256_add_ps(acc[a][r], _mm256_set_m128(_mm_setzero_ps(), acc_min[a][r]));
+        LD_UNROLL for (int r = 0; r < n_rows; r++)
+            acc[a][r] = _mm256_add_ps(acc[a][r], _mm256_set_m128(_mm_setzero_ps(), acc_min[a][r]));
         ld_store_sums(acc[a], y + a * y_stride, n_rows);
     }
 }
 
-LD_DEFINE_FEW(LD_NAME(ld_few_q4_k), LD_NAME(ld_rows_q4_k), LD_MAX_SUMS)
+LD_DEFINE_FEW(LD_NAME(ld_few_q4_k), LD_NAME(ld_rows_q4_k), 2, LD_MAX_SUMS)
 #endif
 
 LD_INLINE void LD_NAME(ld_rows_q6_k)(LD_ROWS_ARGS) {
@@ -85,12 +86,15 @@ LD_INLINE void LD_NAME(ld_rows_q6_k)(LD_ROWS_ARGS) {
             }
             LD_UNROLL for (int a = 0; a < n_act; a++) {
                 const uint8_t *x = act + a * act_stride;
-                const __m256i offset = _mm256_madd_epi16(scale16, *((const __m256i *)(x + b_at) + b)); // sum of scale * x, for q - 32
+                // sum of scale * x, for q - 32
+                const __m256i offset = _mm256_madd_epi16(scale16, *((const __m256i *)(x + b_at) + b));
                 const __m256i exact = _mm256_sub_epi32(sum[a], _mm256_slli_epi32(offset, 5));
-                acc[a][r] = _mm256_fmadd_ps(_mm256_set1_ps(d * ((const float *)(x + d_at))[b]), _mm256_cvtepi32_ps(exact), acc[a][r]);
+                acc[a][r] = _mm256_fmadd_ps(_mm256_set1_ps(d * ((const float *)(x + d_at))[b]), _mm256_cvtepi32_ps(exact),
+                                            acc[a][r]);
             }
         }
     LD_UNROLL for (int a = 0; a < n_act; a++) ld_store_sums(acc[a], y + a * y_stride, n_rows);
 }
 
-LD_DEFINE_FEW(LD_NAME(ld_few_q6_k), LD_NAME(ld_rows_q6_k), LD_MAX_SUMS)
+// With 32 registers single rows are at least as fast, and much faster at 4096 values (30 GB/s against 22 on Zen 4).
+LD_DEFINE_FEW(LD_NAME(ld_few_q6_k), LD_NAME(ld_rows_q6_k), LD_MAX_SUMS == 8 ? 1 : 2, LD_MAX_SUMS)

@@ -33,7 +33,8 @@ LD_INLINE void LD_NAME(ld_rows_nibbles)(LD_ROWS_ARGS, const int has_min) {
             __m128 d, m;
             if (has_min) {
                 const __m128i halves = _mm_setr_epi32(*(const ld_packed32 *)block, *(const ld_packed32 *)(block + bytes),
-                                                      *(const ld_packed32 *)(block + 2 * bytes), *(const ld_packed32 *)(block + 3 * bytes));
+                                                      *(const ld_packed32 *)(block + 2 * bytes),
+                                                      *(const ld_packed32 *)(block + 3 * bytes));
                 const __m256 d_m = _mm256_permutevar8x32_ps(_mm256_cvtph_ps(halves), split);
                 d = _mm256_castps256_ps128(d_m);
                 m = _mm256_extractf128_ps(d_m, 1);
@@ -48,7 +49,8 @@ LD_INLINE void LD_NAME(ld_rows_nibbles)(LD_ROWS_ARGS, const int has_min) {
                 LD_UNROLL for (int a = 0; a < n_act; a++) {
                     const __m128 scale = _mm_mul_ps(d, _mm_load_ps((const float *)(act + a * act_stride + d_at) + b));
                     const __m256i dot = LD_NAME(ld_dot_nibbles)(lo, x_lo[a][p], hi, x_hi[a][p]);
-                    acc[a][r] = _mm256_fmadd_ps(_mm256_permutevar8x32_ps(_mm256_castps128_ps256(scale), pair[p]), _mm256_cvtepi32_ps(dot), acc[a][r]);
+                    acc[a][r] = _mm256_fmadd_ps(_mm256_permutevar8x32_ps(_mm256_castps128_ps256(scale), pair[p]),
+                                                _mm256_cvtepi32_ps(dot), acc[a][r]);
                 }
             }
             LD_UNROLL for (int a = 0; a < n_act; a++)
@@ -62,8 +64,10 @@ LD_INLINE void LD_NAME(ld_rows_nibbles)(LD_ROWS_ARGS, const int has_min) {
             const float d = ld_half(*(const ld_packed16 *)block), m = has_min ? ld_half(*(const ld_packed16 *)(block + 2)) : d;
             LD_UNROLL for (int a = 0; a < n_act; a++) {
                 const uint8_t *x = act + a * act_stride;
-                const __m256i dot = LD_NAME(ld_dot_nibbles)(q, *(const __m256i *)(x + 32 * b), _mm256_setzero_si256(), _mm256_setzero_si256());
-                acc[a][r] = _mm256_fmadd_ps(_mm256_set1_ps(d * ((const float *)(x + d_at))[b]), _mm256_cvtepi32_ps(dot), acc[a][r]);
+                const __m256i dot = LD_NAME(ld_dot_nibbles)(q, *(const __m256i *)(x + 32 * b), _mm256_setzero_si256(),
+                                                            _mm256_setzero_si256());
+                acc[a][r] = _mm256_fmadd_ps(_mm256_set1_ps(d * ((const float *)(x + d_at))[b]), _mm256_cvtepi32_ps(dot),
+                                            acc[a][r]);
                 acc_min[a][r] = _mm_fmadd_ps(_mm_set_ss(m), _mm_set_ss(((const float *)(x + s_at))[b]), acc_min[a][r]);
             }
         }
@@ -76,11 +80,15 @@ LD_INLINE void LD_NAME(ld_rows_nibbles)(LD_ROWS_ARGS, const int has_min) {
     }
 }
 
-LD_INLINE void LD_NAME(ld_rows_q4_0)(LD_ROWS_ARGS) { LD_NAME(ld_rows_nibbles)(w, w_stride, act, act_stride, y, y_stride, k, n_rows, n_act, 0); }
-LD_INLINE void LD_NAME(ld_rows_q4_1)(LD_ROWS_ARGS) { LD_NAME(ld_rows_nibbles)(w, w_stride, act, act_stride, y, y_stride, k, n_rows, n_act, 1); }
+LD_INLINE void LD_NAME(ld_rows_q4_0)(LD_ROWS_ARGS) {
+    LD_NAME(ld_rows_nibbles)(w, w_stride, act, act_stride, y, y_stride, k, n_rows, n_act, 0);
+}
+LD_INLINE void LD_NAME(ld_rows_q4_1)(LD_ROWS_ARGS) {
+    LD_NAME(ld_rows_nibbles)(w, w_stride, act, act_stride, y, y_stride, k, n_rows, n_act, 1);
+}
 
-LD_DEFINE_FEW(LD_NAME(ld_few_q4_0), LD_NAME(ld_rows_q4_0), LD_MAX_SUMS)
-LD_DEFINE_FEW(LD_NAME(ld_few_q4_1), LD_NAME(ld_rows_q4_1), LD_MAX_SUMS)
+LD_DEFINE_FEW(LD_NAME(ld_few_q4_0), LD_NAME(ld_rows_q4_0), 2, LD_MAX_SUMS)
+LD_DEFINE_FEW(LD_NAME(ld_few_q4_1), LD_NAME(ld_rows_q4_1), 2, LD_MAX_SUMS)
 #endif
 
 LD_INLINE void LD_NAME(ld_rows_q8_0)(LD_ROWS_ARGS) {
@@ -102,7 +110,8 @@ LD_INLINE void LD_NAME(ld_rows_q8_0)(LD_ROWS_ARGS) {
                 const uint8_t *x = act + a * act_stride;
                 const __m128 scale = _mm_mul_ps(d, _mm_load_ps((const float *)(x + d_at) + b));
                 LD_UNROLL for (int i = 0; i < 4; i++) {
-                    const __m256i dot = LD_NAME(ld_dot_int8)(ld_load256(block + i * bytes + 2), *(const __m256i *)(x + 32 * (b + i)));
+                    const __m256i dot = LD_NAME(ld_dot_int8)(ld_load256(block + i * bytes + 2),
+                                                             *(const __m256i *)(x + 32 * (b + i)));
                     const __m256 wide = _mm256_permutevar8x32_ps(_mm256_castps128_ps256(scale), _mm256_set1_epi32(i));
                     if (i % 2 && n_rows == 1) odd[a][r] = _mm256_fmadd_ps(wide, _mm256_cvtepi32_ps(dot), odd[a][r]);
                     else acc[a][r] = _mm256_fmadd_ps(wide, _mm256_cvtepi32_ps(dot), acc[a][r]);
@@ -117,17 +126,20 @@ LD_INLINE void LD_NAME(ld_rows_q8_0)(LD_ROWS_ARGS) {
             LD_UNROLL for (int a = 0; a < n_act; a++) {
                 const uint8_t *x = act + a * act_stride;
                 const __m256i dot = LD_NAME(ld_dot_int8)(ld_load256(block + 2), *(const __m256i *)(x + 32 * b));
-                acc[a][r] = _mm256_fmadd_ps(_mm256_set1_ps(d * ((const float *)(x + d_at))[b]), _mm256_cvtepi32_ps(dot), acc[a][r]);
-                if (LD_INT8_BIAS) acc_bias[a][r] = _mm_fmadd_ps(_mm_set_ss(d), _mm_set_ss(((const float *)(x + s_at))[b]), acc_bias[a][r]);
+                acc[a][r] = _mm256_fmadd_ps(_mm256_set1_ps(d * ((const float *)(x + d_at))[b]), _mm256_cvtepi32_ps(dot),
+                                            acc[a][r]);
+                if (LD_INT8_BIAS) acc_bias[a][r] = _mm_fmadd_ps(_mm_set_ss(d), _mm_set_ss(((const float *)(x + s_at))[b]),
+                                                                acc_bias[a][r]);
             }
         }
     LD_UNROLL for (int a = 0; a < n_act; a++) {
         if (n_rows == 1) acc[a][0] = _mm256_add_ps(acc[a][0], odd[a][0]);
         if (LD_INT8_BIAS)
             LD_UNROLL for (int r = 0; r < n_rows; r++)
-                acc[a][r] = _mm256_fmadd_ps(_mm256_set1_ps(-LD_INT8_BIAS), _mm256_set_m128(_mm_setzero_ps(), acc_bias[a][r]), acc[a][r]);
+                acc[a][r] = _mm256_fmadd_ps(_mm256_set1_ps(-LD_INT8_BIAS), _mm256_set_m128(_mm_setzero_ps(), acc_bias[a][r]),
+                                            acc[a][r]);
         ld_store_sums(acc[a], y + a * y_stride, n_rows);
     }
 }
 
-LD_DEFINE_FEW(LD_NAME(ld_few_q8_0), LD_NAME(ld_rows_q8_0), LD_MAX_SUMS)
+LD_DEFINE_FEW(LD_NAME(ld_few_q8_0), LD_NAME(ld_rows_q8_0), 2, LD_MAX_SUMS)

@@ -17,13 +17,15 @@ LD_INLINE __m256i LD_NAME(ld_dot_packed)(__m256i acc, __m256i q0, __m256i x0, __
     return LD_DPWSSD(acc, _mm256_packs_epi32(LD_DPBUSD(zero, q0, x0), LD_DPBUSD(zero, q1, x1)), scales);
 }
 
-LD_INLINE __m256i LD_NAME(ld_dot_scaled_groups)(__m256i acc, __m256i q0, __m256i x0, __m256i q1, __m256i x1, __m256i scale8, const int j) {
+LD_INLINE __m256i LD_NAME(ld_dot_scaled_groups)(__m256i acc, __m256i q0, __m256i x0, __m256i q1, __m256i x1, __m256i scale8,
+                                                const int j) {
     const short s0 = (short)(0x100 * (2 * j + 1) + 2 * j), s1 = (short)(0x100 * (2 * j + 3) + 2 * j + 2);
     const __m256i order = _mm256_setr_epi16(s0, s0, s0, s0, s1, s1, s1, s1, s0, s0, s0, s0, s1, s1, s1, s1);
     return LD_NAME(ld_dot_packed)(acc, q0, x0, q1, x1, _mm256_shuffle_epi8(scale8, order));
 }
 
-LD_INLINE __m256i LD_NAME(ld_dot_scaled_halves)(__m256i acc, __m256i q0, __m256i x0, __m256i q1, __m256i x1, __m128i scale8, const int j) {
+LD_INLINE __m256i LD_NAME(ld_dot_scaled_halves)(__m256i acc, __m256i q0, __m256i x0, __m256i q1, __m256i x1, __m128i scale8,
+                                                const int j) {
     const __m128i order = _mm_setr_epi8(0, 0, 0, 0, 2, 2, 2, 2, 1, 1, 1, 1, 3, 3, 3, 3);
     const __m256i scales = _mm256_cvtepi8_epi16(_mm_shuffle_epi8(scale8, _mm_add_epi8(order, _mm_set1_epi8((char)j))));
     return LD_NAME(ld_dot_packed)(acc, q0, x0, q1, x1, scales);
