@@ -175,13 +175,13 @@ class ChatOps(QObject):
             self.regenerate(message_id, seen_from)
             return
         live = LiveAnswer(row, self._bridge.new_id())
-        if seen_from is None:
-            self._generate(live, continue_last=True)
-        else:
-            self._change(
-                lambda db: chats.set_seen_from(db, row.chat_id, seen_from),
-                lambda chat: self._generate(live, continue_last=True),
-            )
+
+        def save(db: sqlite3.Connection) -> None:
+            if seen_from is not None:
+                chats.set_seen_from(db, row.chat_id, seen_from)
+
+        # Behind every change that waits to be saved: an answer goes on with the sampling that was chosen last.
+        self._change(save, lambda _: self._generate(live, continue_last=True))
 
     def stop(self, chat_id: int) -> None:
         """Stops the answer of a chat; what is written stays."""
