@@ -180,8 +180,17 @@ class ChatOps(QObject):
             if seen_from is not None:
                 chats.set_seen_from(db, row.chat_id, seen_from)
 
+        def saved(_: None) -> None:
+            self._starting.discard(row.chat_id)
+            self._generate(live, continue_last=True)
+
+        def failed(error: UserFacingError) -> None:
+            self._starting.discard(row.chat_id)
+            self.troubled.emit(Trouble(str(error), "", row.chat_id))
+
         # Behind every change that waits to be saved: an answer goes on with the sampling that was chosen last.
-        self._change(save, lambda _: self._generate(live, continue_last=True))
+        self._starting.add(row.chat_id)
+        self._ui.deliver(self._store.change(save), saved, failed)
 
     def stop(self, chat_id: int) -> None:
         """Stops the answer of a chat; what is written stays."""
