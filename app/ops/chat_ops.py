@@ -349,7 +349,10 @@ class ChatOps(QObject):
         del self._live[live.row.id]
         self.updated.emit(live.row)
         self.chats_changed.emit()
-        self.context.tell(live.row.chat_id, live.n_context)
+        if live.n_context:
+            self.context.tell(live.row.chat_id, live.n_context)
+        else:
+            self.count_context(live.row.chat_id)
 
     def _model_path(self) -> str:
         model = self._bridge.state.model

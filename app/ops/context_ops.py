@@ -85,8 +85,11 @@ class ContextOps(QObject):
         """Tells at once what the figures of the answers say, then what the engine counts."""
         if not self._bridge.state.can_answer:
             return
-        chat = self._store.chat(chat_id)
-        rows = sent_rows(self._store.messages(chat_id), chat.seen_from)
+        try:
+            chat = self._store.chat(chat_id)
+            rows = sent_rows(self._store.messages(chat_id), chat.seen_from)
+        except NoSuchRow:
+            return
         messages = conversation(chat.system_prompt, rows)
         self.tell(chat_id, known_use(rows))
         if messages:

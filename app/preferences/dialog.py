@@ -15,6 +15,7 @@ from PySide6.QtWidgets import (
     QListWidgetItem,
     QScrollArea,
     QStackedWidget,
+    QToolButton,
     QVBoxLayout,
     QWidget,
 )
@@ -66,6 +67,8 @@ class PreferencesDialog(QDialog):
         self._filter.setClearButtonEnabled(True)
         self._filter.setFixedHeight(34)
         self._glass: QAction = self._filter.addAction(icon("search", "text3"), QLineEdit.ActionPosition.LeadingPosition)
+        for button in self._filter.findChildren(QToolButton):
+            button.setAccessibleName(tr("Settings", "Find a setting"))
         self._pages = QListWidget(self)
         self._pages.setFrameShape(QFrame.Shape.NoFrame)
         self._pages.setObjectName("sections")

@@ -6,7 +6,6 @@ from pathlib import Path
 
 from PySide6.QtCore import QObject, Signal
 from PySide6.QtGui import QAccessible, QAccessibleAnnouncementEvent, QGuiApplication
-from PySide6.QtWidgets import QWidget
 
 from app.bridge.engine_bridge import EngineBridge
 from app.bridge.engine_state import EngineState
@@ -14,7 +13,7 @@ from app.bridge.throttle import Throttle
 from app.chat.chat_page import ChatPage
 from app.chat.sampling_panel import preset_label
 from app.i18n import tr
-from app.ops.chat_ops import ChatOps, Trouble, Turn, Undo
+from app.ops.chat_ops import ChatOps, Trouble, Turn
 from app.ops.context_ops import ContextUse, Prompt
 from app.ops.model_files import name_and_quant
 from app.ops.model_ops import ModelOps
@@ -79,7 +78,7 @@ class ChatController(QObject):
         page.list.delete_requested.connect(chats.delete_chat)
         page.list.search_changed.connect(self._on_search_changed)
         page.transcript.regenerate_requested.connect(self._on_regenerate)
-        page.transcript.edit_requested.connect(chats.edit)
+        page.transcript.edit_requested.connect(self._on_edit)
         page.transcript.delete_requested.connect(chats.delete_message)
         page.transcript.continue_requested.connect(self._on_continue)
         page.transcript.branch_requested.connect(chats.switch_branch)
@@ -105,7 +104,7 @@ class ChatController(QObject):
         chats.figures.connect(page.transcript.set_live_figures)
         chats.thought.connect(page.transcript.set_think_figures)
         chats.context_used.connect(self._on_context)
-        chats.undoable.connect(self._on_undoable)
+        chats.undoable.connect(self.undoable)
         chats.troubled.connect(self._on_trouble)
         self._models.ready.connect(self._on_model_ready)
         self._bridge.state_changed.connect(self._on_state)
@@ -284,6 +283,10 @@ class ChatController(QObject):
             up_to = row.parent_id if row.role == "assistant" else row.id
             self._answer_again(row, up_to, lambda seen_from: self._chats.regenerate(message_id, seen_from))
 
+    def _on_edit(self, message_id: int, text: str) -> None:
+        self._page.composer.focus()
+        self._chats.edit(message_id, text)
+
     def _on_continue(self, message_id: int) -> None:
         row = self._chats.row(message_id)
         if row is not None:
@@ -319,11 +322,8 @@ class ChatController(QObject):
         self.refresh_list()
 
     def _on_link(self, link: str) -> None:
-        if ask_and_open(link, self._window()) is None:
+        if ask_and_open(link, self._page.window()) is None:
             self.notice.emit(tr("Links", "Only web and mail addresses can be opened."))
-
-    def _window(self) -> QWidget:
-        return self._page.window()
 
     # --- what changed ------------------------------------------------------------------------------------------------
 
@@ -351,6 +351,9 @@ class ChatController(QObject):
 
     def _on_updated(self, row: MessageRow) -> None:
         self._page.transcript.update_message(row)
+        if row.status != "streaming" and row.figures.decode_tok_s is not None:
+            self._page.side_panel.set_decode(row.figures.decode_tok_s)
+            self._page.side_panel.set_decode(None)
         if row.chat_id == self._chat_id and row.status in ("done", "error"):
             said = tr("Chats", "Answer complete") if row.status == "done" else row.error
             QAccessible.updateAccessibility(QAccessibleAnnouncementEvent(self._page.transcript, said))
@@ -358,9 +361,6 @@ class ChatController(QObject):
     def _on_context(self, use: ContextUse) -> None:
         if use.chat_id == self._chat_id:
             self._show_context(use.used)
-
-    def _on_undoable(self, undo: Undo) -> None:
-        self.undoable.emit(undo)
 
     def _on_trouble(self, trouble: Trouble) -> None:
         """The text goes back to where it was written, unless something else is there by now."""

@@ -205,7 +205,11 @@ class MainWindow(QMainWindow):
 
     def show_notice(self, sentence: str) -> None:
         """A sentence at the foot of the window for a few seconds."""
-        self._toast.show_message(sentence)
+        self._toast_in_view().show_message(sentence)
+
+    def _toast_in_view(self) -> Toast:
+        """On the chat page it stays clear of the composer."""
+        return self.page.toast if self._stack.currentWidget() is self.page else self._toast
 
     def show_store_trouble(self, error: StoreError | None) -> None:
         """The chats could not be written just now, or can be again."""
@@ -339,7 +343,7 @@ class MainWindow(QMainWindow):
         self.actions_.set_conditions(frozenset(holding))
 
     def _on_undoable(self, undo: Undo) -> None:
-        self._toast.show_message(undo.text, tr("Window", "Undo"), undo.run)
+        self._toast_in_view().show_message(undo.text, tr("Window", "Undo"), undo.run)
 
     # --- events ------------------------------------------------------------------------------------------------------
 
