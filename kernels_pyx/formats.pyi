@@ -6,6 +6,8 @@ class Format(NamedTuple):
     block: int
     type_size: int
     act: str
+    path: str
 
 ACTS: tuple[str, ...]
+PATHS: tuple[str, ...]
 FORMATS: tuple[Format, ...]

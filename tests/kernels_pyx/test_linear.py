@@ -141,6 +141,10 @@ def extreme_weights(fmt: QuantFormat, n: int, k: int) -> U8:
         blocks[:, :, 2:] = 0x80
     if fmt.name == "Q6_K":
         blocks[:, :, 192:208] = 0x80
+    if fmt.name in ("IQ4_NL", "IQ4_XS"):
+        blocks[:, :, 2:] = 0  # -127, and scale -32
+    if fmt.name == "MXFP4":
+        blocks[:, :, 0] = 128  # 1
     for at in HALVES[fmt.name]:
         blocks[:, :, at : at + 2] = np.array([1.0], np.float16).view(np.uint8)
     return w
