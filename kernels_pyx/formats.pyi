@@ -11,3 +11,5 @@ class Format(NamedTuple):
 ACTS: tuple[str, ...]
 PATHS: tuple[str, ...]
 FORMATS: tuple[Format, ...]
+
+def grids() -> dict[str, tuple[tuple[int, ...], ...]]: ...

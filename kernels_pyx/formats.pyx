@@ -2,6 +2,8 @@
 
 from typing import NamedTuple
 
+from libc.stdint cimport int8_t, uint16_t
+
 cdef extern from *:
     """
     #include "dispatch.h"
@@ -13,12 +15,25 @@ cdef extern from *:
     };
     #undef LD_FORMAT
     #define ld_n_format_rows ((int)(sizeof ld_format_rows / sizeof *ld_format_rows))
+    #include "iq_tables.h"
+    typedef struct { const char *name; const uint16_t *rows; int n_rows, width, bits; const int8_t *levels; } ld_grid;
+    #define LD_GRID(symbol, n_rows, width, bits) {#symbol, ld_rows_of_##symbol, n_rows, width, bits, ld_levels_##symbol},
+    static const ld_grid ld_grids[] = {LD_GRIDS};
+    #undef LD_GRID
+    #define ld_n_grids ((int)(sizeof ld_grids / sizeof *ld_grids))
     """
     ctypedef struct ld_format_row:
         const char *name
         int ggml_id, block, type_size, act, is_exact
     const ld_format_row *ld_format_rows
     int ld_n_format_rows
+    ctypedef struct ld_grid:
+        const char *name
+        const uint16_t *rows
+        int n_rows, width, bits
+        const int8_t *levels
+    const ld_grid *ld_grids
+    int ld_n_grids
 
 
 class Format(NamedTuple):
@@ -46,3 +61,17 @@ def _rows():
 
 
 FORMATS = tuple(_rows())
+
+
+def _grid(int index):
+    cdef const ld_grid *grid = &ld_grids[index]
+    cdef int row, i
+    mask = (1 << grid.bits) - 1
+    return tuple(
+        tuple(grid.levels[grid.rows[row] >> grid.bits * i & mask] for i in range(grid.width)) for row in range(grid.n_rows)
+    )
+
+
+def grids() -> dict[str, tuple[tuple[int, ...], ...]]:
+    """The rows of values that define the IQ1, IQ2 and IQ3 formats, by format: c/iq_tables.h."""
+    return {ld_grids[i].name.decode().upper(): _grid(i) for i in range(ld_n_grids)}

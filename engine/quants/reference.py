@@ -10,13 +10,14 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
+from engine.quants import reference_exact
 from engine.quants.formats import BY_NAME
+from engine.quants.reference_exact import FP4_VALUES
 
 U8 = npt.NDArray[np.uint8]
 F32 = npt.NDArray[np.float32]
 
 IQ4_VALUES: F32 = np.array([-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113], np.float32)
-FP4_VALUES: F32 = np.array([0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12], np.float32)  # E2M1, doubled
 
 
 def dequantise(name: str, raw: U8) -> F32:
@@ -176,4 +177,5 @@ _DEQUANTISE: dict[str, Callable[[U8], F32]] = {
     "IQ4_NL": _iq4_nl,
     "IQ4_XS": _iq4_xs,
     "MXFP4": _mxfp4,
+    **reference_exact.DEQUANTISE,
 }

@@ -28,6 +28,17 @@ HALVES = {
     "IQ4_NL": (0,),
     "IQ4_XS": (0,),
     "MXFP4": (),
+    "IQ2_XXS": (0,),
+    "IQ2_XS": (0,),
+    "IQ2_S": (0,),
+    "IQ3_XXS": (0,),
+    "IQ3_S": (0,),
+    "IQ1_S": (0,),
+    "IQ1_M": (),
+    "TQ1_0": (52,),
+    "TQ2_0": (64,),
+    "NVFP4": (),
+    "Q1_0": (0,),
 }
 
 
@@ -39,6 +50,8 @@ def random_weights(name: str, n: int, k: int, rng: np.random.Generator) -> U8:
     blocks = rng.integers(0, 256, (n * (k // fmt.block), fmt.type_size), dtype=np.uint8)
     if name == "MXFP4":  # the scale is a power of two
         blocks[:, 0] = rng.integers(118, 130, len(blocks))
+    if name == "IQ1_M":  # the top bits of its scattered f16 scale
+        blocks[:, 55] &= 0xBF
     for at in HALVES[name]:
         halves = rng.normal(0, 0.02, (len(blocks), 1)).astype(np.float16)
         blocks[:, at : at + 2] = halves.view(np.uint8).reshape(-1, 2)

@@ -5,6 +5,7 @@
 #pragma GCC target("avx2,fma,f16c")
 #include "ymm/values.h"
 #include "ymm/few.h"
+#include "ymm/exact.h"
 
 #define LD_NAME(name) name##_avx2
 #define LD_INT8_BIAS 0

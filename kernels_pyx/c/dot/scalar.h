@@ -324,5 +324,3 @@ LD_SCALAR_FLOAT(bf16)
 #define LD_ROW_ALL(id, name, name_f32, isa) \
     {id, ld_few_##name##_##isa, ld_few_##name_f32##_##isa, ld_many_##name##_##isa, ld_many_##name_f32##_##isa, \
      ld_to_f32_##name##_##isa}
-
-static const ld_kernel_row ld_rows_scalar[] = {LD_FLOAT_FORMATS(LD_ROW_FLOAT, scalar), LD_QUANT_FORMATS(LD_ROW_QUANT, scalar)};
