@@ -11,8 +11,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from engine.errors import EngineBug
-from engine.graph.ops import Add, Attention, Buffer, Embed, GatedAct, KvStore, Linear, Norm, Op, OutRows, Rope
+from engine.errors import EngineBug, UnsupportedModel
+from engine.graph.ops import (
+    Add,
+    Attention,
+    Buffer,
+    Embed,
+    Experts,
+    GatedAct,
+    KvStore,
+    Linear,
+    Norm,
+    Op,
+    OutRows,
+    Rope,
+    Route,
+)
 from engine.program.lane_ops import (
     Heads,
     LaneAdd,
@@ -44,6 +58,9 @@ def fuse(ops: Sequence[Op], logits: Buffer, phase: Phase, max_rows: int) -> tupl
     """The lane's ops for steps of up to max_rows rows, and the buffer that holds the logits.
 
     In decode every row belongs to another sequence. Buffers come out renamed: one name, one definition.
+
+    Raises:
+        UnsupportedModel: an op that lanes do not have.
     """
     named, last = _rename(ops)
     fuser = _Fuser(named, phase, max_rows)
@@ -97,6 +114,11 @@ class _Fuser:
                 self._out.append(LaneGatedAct(op.unit, op.gate, op.up, op.out, op.act, self._late))
             case Add():
                 self._out.append(LaneAdd(op.unit, op.x, op.y, self._late))
+            case Route() | Experts():
+                raise UnsupportedModel(
+                    f"layer {op.unit.layer} is a mixture of experts, which this version runs in the reference engine only; "
+                    "use --engine reference"
+                )
         return i + 1
 
     def _feeds_linears_only(self, name: str) -> bool:
@@ -224,8 +246,10 @@ def _reads(op: Op) -> tuple[Buffer, ...]:
     match op:
         case Embed():
             return ()
-        case Norm() | Linear() | Rope() | OutRows():
+        case Norm() | Linear() | Rope() | OutRows() | Route():
             return (op.x,)
+        case Experts():
+            return (op.x, op.chosen, op.weights)
         case KvStore():
             return (op.k, op.v)
         case Attention():

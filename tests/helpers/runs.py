@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.arch.registry import build_spec
-from engine.arch.spec import BlockSpec, ModelSpec, Norm
+from engine.arch.spec import BlockSpec, DenseFfn, ModelSpec, Norm
 from engine.gguf import types
 from engine.gguf.reader import read_gguf
 from engine.graph.build import build_graph
@@ -99,6 +99,7 @@ def everything(spec: ModelSpec) -> ModelSpec:
 
     def change(block: BlockSpec) -> BlockSpec:
         at, part, ffn = f"blk.{block.index}.", block.mixer, block.ffn
+        assert isinstance(ffn, DenseFfn)
         mixer = replace(
             part,
             q=replace(part.q, bias=at + "test_q.bias"),

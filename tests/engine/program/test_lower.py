@@ -11,7 +11,7 @@ import pytest
 from engine.arch.registry import build_spec
 from engine.arch.spec import Norm as NormSpec
 from engine.arch.units import UnitId
-from engine.errors import PlacementError
+from engine.errors import PlacementError, UnsupportedModel
 from engine.gguf.reader import read_gguf
 from engine.graph.build import build_graph
 from engine.graph.ops import Add, Buffer, GatedAct, Graph, Linear, Norm, OutRows
@@ -21,6 +21,7 @@ from engine.program.fuse import Phase, fuse
 from engine.program.lane_ops import LaneAdd, LaneGatedAct, LaneLinear, LaneNorm, LaneOp, LaneRows, reads, writes
 from engine.program.lower import lower
 from engine.program.plan import Plan
+from tests.helpers.golden_models import golden
 from tests.helpers.runs import everything, write_model
 
 FFN = UnitId("ffn", 0)
@@ -52,6 +53,11 @@ def test_a_decoded_layer_is_five_ops(path: Path, rich: bool) -> None:
     assert isinstance(out, LaneLinear) and out.epilogue == "add" and out.source.merge is not None
     assert isinstance(gate, LaneLinear) and gate.epilogue == ("gelu_tanh" if rich else "silu")
     assert isinstance(down, LaneLinear) and down.epilogue == "add" and down.acts is None
+
+
+def test_experts_are_refused_in_a_sentence() -> None:
+    with pytest.raises(UnsupportedModel, match="layer 0 is a mixture of experts"):
+        _plan(golden("qwen3moe").path, "decode", 1)
 
 
 def test_a_prefilled_layer_quantises_once_for_all_workers(path: Path) -> None:
