@@ -92,8 +92,8 @@ class Memory:
     ropes: RopeTables
     layers: tuple[LayerCache, ...]
     block_bytes: int
-    k_half: bool
-    v_half: bool
+    k_type: int  # ld_kv_type
+    v_type: int
 
 
 def describe(lane: Lane, memory: Memory, *, f32: bool) -> Descriptors:
@@ -261,7 +261,7 @@ def _turns(to: _Row, op: LanePosition) -> Flag:
     to.row["head_dim"], to.row["v_dim"], to.row["scale"] = heads.head_dim, heads.v_dim, heads.scale
     cache = to.memory.layers[op.layer]
     to.row["k_cache"], to.row["v_cache"], to.row["block_bytes"] = cache.keys, cache.values, to.memory.block_bytes
-    to.row["k_type"], to.row["v_type"] = to.memory.k_half, to.memory.v_half
+    to.row["k_type"], to.row["v_type"] = to.memory.k_type, to.memory.v_type
     for name, buffer in (("q", op.q), ("k", op.k), ("v", op.v)):
         if buffer is not None:
             to.put(name, buffer)

@@ -47,7 +47,8 @@ enum {
     LD_F_SHARE = 32768,   // ROUTE: weights are divided by their sum
 };
 
-typedef enum { LD_KV_F32 = 0, LD_KV_F16 = 1 } ld_kv_type;
+// Q8_0 has an f16 scale for every 32 values of a token and KV head, INT8 one for all of them; x ~ scale * q, |q| <= 127.
+typedef enum { LD_KV_F32 = 0, LD_KV_F16 = 1, LD_KV_Q8_0 = 2, LD_KV_INT8 = 3, LD_N_KV_TYPES = 4 } ld_kv_type;
 
 // F(C type, numpy code, name), A(..., count) for arrays. Fields that the kind does not read are 0.
 #define LD_OP_FIELDS(F, A)                                                                                                       \
@@ -150,6 +151,14 @@ static inline ld_routes ld_routes_in(uint8_t *at, int64_t n_experts, int64_t slo
 static inline int64_t ld_routes_bytes(int64_t n_experts, int64_t slots) { return 4 * (16 + 2 * n_experts + 1 + 2 * slots); }
 
 static inline int64_t ld_v_pad(int64_t v_dim) { return (v_dim + 15) & ~(int64_t)15; }
+
+// The cache of one KV head in a block: LD_BLOCK * dim values, dim = head_dim of keys, ld_v_pad(v_dim) of values; for the 8-bit
+// types then f16 scales [group][LD_BLOCK].
+static inline int64_t ld_kv_group(int type, int64_t dim) { return type == LD_KV_Q8_0 ? 32 : dim; }
+static inline int64_t ld_kv_head_bytes(int type, int64_t dim) {
+    if (type <= LD_KV_F16) return dim * LD_BLOCK * (type == LD_KV_F16 ? 2 : 4);
+    return dim * LD_BLOCK + (dim + ld_kv_group(type, dim) - 1) / ld_kv_group(type, dim) * LD_BLOCK * 2;
+}
 
 // Decode attention cuts a past of `len` tokens in at most LD_MAX_CHUNKS chunks of this many keys: a function of len alone, so
 // that the result depends neither on the number of workers nor on who else is in the batch.

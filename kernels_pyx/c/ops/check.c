@@ -77,6 +77,10 @@ static const char *check_experts(const ld_node *node, int64_t rows, int64_t byte
     return check_input(op, inputs, bytes);
 }
 
+static int bad_types(const ld_op *op) {
+    return op->k_type < 0 || op->k_type >= LD_N_KV_TYPES || op->v_type < 0 || op->v_type >= LD_N_KV_TYPES;
+}
+
 static const char *check_position(const ld_op *op, int64_t rows, int64_t bytes) {
     if (op->n_kv_heads < 1 || op->head_dim < 2 || op->head_dim % 2 || op->head_dim > 2048) return "bad heads";
     int q = op->kind != LD_OP_POSITION || (op->flags & LD_F_ROPE_Q) || op->q_norm_w;
@@ -89,7 +93,7 @@ static const char *check_position(const ld_op *op, int64_t rows, int64_t bytes) 
     if (op->flags & LD_F_STORE) {
         if (op->v_dim < 1 || !inside(op->v_offset, op->v_stride, (int64_t)op->n_kv_heads * op->v_dim, rows, bytes))
             return "values outside the arena";
-        if (!op->k_cache || !op->v_cache || op->block_bytes < 1) return "no cache";
+        if (!op->k_cache || !op->v_cache || op->block_bytes < 1 || bad_types(op)) return "no cache";
     }
     int rotates = op->flags & (LD_F_ROPE_Q | LD_F_ROPE_K);
     if (rotates && (!op->rope_table || op->n_rot < 2 || op->n_rot % 2 || op->n_rot > op->head_dim))
@@ -100,7 +104,7 @@ static const char *check_position(const ld_op *op, int64_t rows, int64_t bytes) 
 static const char *check_attention(const ld_op *op, int64_t rows, int64_t bytes) {
     const char *wrong = check_position(op, rows, bytes);
     if (wrong) return wrong;
-    if (op->v_dim < 1 || !op->k_cache || !op->v_cache || op->block_bytes < 1 || (op->k_type | op->v_type) & ~1) return "no cache";
+    if (op->v_dim < 1 || !op->k_cache || !op->v_cache || op->block_bytes < 1 || bad_types(op)) return "no cache";
     int64_t width = op->kind == LD_OP_ATTEND_ROWS ? ld_partial_floats(op->n_heads, op->v_dim) : (int64_t)op->n_heads * op->v_dim;
     return inside(op->y_offset[0], op->y_stride[0], width, rows, bytes) ? NULL : "output outside the arena";
 }
