@@ -22,6 +22,7 @@ from engine.cli.options import add_json_option, add_load_options, load_options
 from engine.cli.output import write_json, write_text
 from engine.errors import InvalidRequest
 from engine.hardware.sampler import cpu_name
+from engine.runtime.kv_cache import token_bytes
 from kernels_pyx import probe
 from kernels_pyx.cpu_features import active_isa
 
@@ -57,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
     longest = max(args.d) + max(*args.p, *args.n, 1)
     with opened(args, longest) as direct:
         options = load_options(args)
-        cost = work(direct, 2 if options.k_type == "f16" else 4, 2 if options.v_type == "f16" else 4)
+        cost = work(direct, token_bytes(direct.model.spec, options.k_type, options.v_type))
         threads = options.n_threads or len(os.sched_getaffinity(0))
         tests = [("pp", n, d) for d in args.d for n in args.p if n] + [("tg", n, d) for d in args.d for n in args.n if n]
         samples: dict[tuple[str, int, int], list[float]] = {test: [] for test in tests}
@@ -122,14 +123,14 @@ def filler(n: int, n_vocab: int) -> list[int]:
     return [int(one) for one in np.random.default_rng(0).integers(0, n_vocab, n)]
 
 
-def work(direct: Direct, k_bytes: int, v_bytes: int) -> Work:
-    """The cost of a token of this model."""
+def work(direct: Direct, kv_bytes: int) -> Work:
+    """The cost of a token of this model. kv_bytes: of the cache, that attention reads of each earlier token."""
     spec, tensors = direct.model.spec, direct.file.tensors
     layers = linears(spec)
     return Work(
         weight_bytes=round(sum(tensors[one.weight].nbytes * share for one, share, _ in layers)),
         multiply_adds=sum(one.n_in * one.n_out * n for one, _, n in layers),
-        kv_bytes=sum(b.mixer.n_kv_heads * (b.mixer.head_dim * k_bytes + b.mixer.v_dim * v_bytes) for b in spec.blocks),
+        kv_bytes=kv_bytes,
     )
 
 

@@ -15,7 +15,7 @@ from engine.graph.build import build_graph
 from engine.graph.reference import ReferenceModel
 from engine.runtime.loader import LoadedModel, load
 from kernels_pyx.executor import AbortFlag
-from tests.helpers.golden_models import DENSE, PROMPTS, batch, golden, greedy
+from tests.helpers.golden_models import MODELS, PROMPTS, batch, golden, greedy
 
 EXACT = LoadOptions(k_type="f32", v_type="f32", f32_activations=True)
 
@@ -31,7 +31,7 @@ def loaded(name: str, options: LoadOptions) -> Iterator[LoadedModel]:
         model.close()
 
 
-@pytest.mark.parametrize("name", DENSE)
+@pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("prompt", PROMPTS)
 class TestGolden:
     def test_exact_logits_equal_the_recorded_ones_and_the_numpy_run(self, name: str, prompt: str) -> None:

@@ -15,8 +15,7 @@ from engine.runtime.step import StepBatch
 from tests.helpers.models import GOLDEN
 
 LLAMAS = ("llama-gqa-rope3", "llama-mha-spm")
-DENSE = (*LLAMAS, "qwen3", "qwen3-yarn")
-MODELS = (*DENSE, "qwen3moe")
+MODELS = (*LLAMAS, "qwen3", "qwen3-yarn", "qwen3moe")
 PROMPTS = ("short", "medium", "long")
 BLOCK = 32
 

@@ -11,14 +11,26 @@ import pytest
 from engine.arch.registry import build_spec
 from engine.arch.spec import Norm as NormSpec
 from engine.arch.units import UnitId
-from engine.errors import PlacementError, UnsupportedModel
+from engine.errors import PlacementError
 from engine.gguf.reader import read_gguf
 from engine.graph.build import build_graph
 from engine.graph.ops import Add, Buffer, GatedAct, Graph, Linear, Norm, OutRows
 from engine.placement.options import LoadOptions
 from engine.placement.placement import Numa, default_placement
 from engine.program.fuse import Phase, fuse
-from engine.program.lane_ops import LaneAdd, LaneGatedAct, LaneLinear, LaneNorm, LaneOp, LaneRows, reads, writes
+from engine.program.lane_ops import (
+    LaneAdd,
+    LaneExpertsDown,
+    LaneExpertsUp,
+    LaneGatedAct,
+    LaneLinear,
+    LaneNorm,
+    LaneOp,
+    LaneRoute,
+    LaneRows,
+    reads,
+    writes,
+)
 from engine.program.lower import lower
 from engine.program.plan import Plan
 from tests.helpers.golden_models import golden
@@ -55,9 +67,17 @@ def test_a_decoded_layer_is_five_ops(path: Path, rich: bool) -> None:
     assert isinstance(down, LaneLinear) and down.epilogue == "add" and down.acts is None
 
 
-def test_experts_are_refused_in_a_sentence() -> None:
-    with pytest.raises(UnsupportedModel, match="layer 0 is a mixture of experts"):
-        _plan(golden("qwen3moe").path, "decode", 1)
+def test_a_decoded_mixture_is_three_ops() -> None:
+    ops = _plan(golden("qwen3moe").path, "decode", 1).lanes[0].ops
+    assert _kinds(ops, 1)[3:] == ["LaneRoute", "LaneExpertsUp", "LaneExpertsDown"]
+    _, up, down = (op for op in ops if op.unit.layer == 1 and isinstance(op, LaneRoute | LaneExpertsUp | LaneExpertsDown))
+    assert isinstance(up, LaneExpertsUp) and up.acts is None and up.source.norm is not None
+    assert isinstance(down, LaneExpertsDown) and down.add
+
+
+def test_a_prefilled_mixture_quantises_once_for_all_workers() -> None:
+    ops = _plan(golden("qwen3moe").path, "prefill", 64).lanes[0].ops
+    assert _kinds(ops, 1)[-4:] == ["LanePrepare", "LaneRoute", "LaneExpertsUp", "LaneExpertsDown"]  # f16: no second input stage
 
 
 def test_a_prefilled_layer_quantises_once_for_all_workers(path: Path) -> None:
