@@ -175,13 +175,22 @@ class ChatOps(QObject):
             self.regenerate(message_id, seen_from)
             return
         live = LiveAnswer(row, self._bridge.new_id())
-        if seen_from is None:
+
+        def save(db: sqlite3.Connection) -> None:
+            if seen_from is not None:
+                chats.set_seen_from(db, row.chat_id, seen_from)
+
+        def saved(_: None) -> None:
+            self._starting.discard(row.chat_id)
             self._generate(live, continue_last=True)
-        else:
-            self._change(
-                lambda db: chats.set_seen_from(db, row.chat_id, seen_from),
-                lambda chat: self._generate(live, continue_last=True),
-            )
+
+        def failed(error: UserFacingError) -> None:
+            self._starting.discard(row.chat_id)
+            self.troubled.emit(Trouble(str(error), "", row.chat_id))
+
+        # Behind every change that waits to be saved: an answer goes on with the sampling that was chosen last.
+        self._starting.add(row.chat_id)
+        self._ui.deliver(self._store.change(save), saved, failed)
 
     def stop(self, chat_id: int) -> None:
         """Stops the answer of a chat; what is written stays."""

@@ -207,3 +207,17 @@ def test_steps_after_close_are_refused(path: Path) -> None:
     model.close()
     with pytest.raises(InvalidRequest):
         model.step(decode_batch([1], [0], [blocks(0, 1)]))
+
+
+def test_cache_takes_memory_as_the_context_grows() -> None:
+    path, process = need_included_model(), psutil.Process()
+
+    def own_bytes() -> int:
+        info = process.memory_info()
+        return int(info.rss - info.shared)
+
+    before = own_bytes()
+    model = open_model(path, LoadOptions(n_ctx=8192))
+    assert model.residency.nbytes("kv") > 180e6
+    assert own_bytes() - before < 60e6
+    model.close()

@@ -2,13 +2,14 @@
 // activations at a time, so that unpacking a row serves four. Also `few_f32`, for every format.
 #pragma once
 
-// Rows in flight are read together only while they lie close. The prefetcher of the processor follows one stream of lines in the order
-// of memory best, so the lines of the rows to come are asked for in that order while these rows are used, at least LD_AHEAD bytes
-// before their use. Measured on Zen 4, one thread, F16 rows of 3 KiB, GB/s: four rows with a prefetch for each at its own place 14,
-// in the order of memory 33; read probe 35. Longer rows are streams by themselves.
+// Rows in flight are read together only while they lie close. The prefetcher of the processor follows one stream of lines in the
+// order of memory best, so the lines of the rows to come are asked for in that order while these rows are used, at least LD_AHEAD
+// bytes before their use. Measured on Zen 4, one thread, F16 rows of 3 KiB, GB/s: four rows with a prefetch for each at its own
+// place 14, in the order of memory 33; read probe 35. Longer rows are streams by themselves.
 #define LD_AHEAD 6144
 
-// Four rows only for formats that ask for it (max_rows), whose arranging of activations is dear, and where rows are not very short.
+// Four rows only for formats that ask for it (max_rows), whose arranging of activations is dear, and where rows are not very
+// short.
 LD_INLINE int ld_rows_in_flight(size_t w_stride, const int max_rows) {
     if (max_rows == 4 && w_stride >= 512 && 4 * w_stride <= LD_AHEAD) return 4;
     return max_rows >= 2 && 2 * w_stride <= 8192 ? 2 : 1;
@@ -62,16 +63,16 @@ LD_INLINE void ld_store_sums(const __m256 *acc, float *y, const int n_rows) {
         case 14: rows_fn(LD_ROWS(1, 4)); return; \
         case 21: rows_fn(LD_ROWS(2, 1)); return; \
         case 22: rows_fn(LD_ROWS(2, 2)); return; \
-        case 23: if (max_sums == 8) rows_fn(LD_ROWS(2, 3)); return; \
-        case 24: if (max_sums == 8) rows_fn(LD_ROWS(2, 4)); return; \
+        case 23: if ((max_sums) == 8) rows_fn(LD_ROWS(2, 3)); return; \
+        case 24: if ((max_sums) == 8) rows_fn(LD_ROWS(2, 4)); return; \
         } \
     } \
     static void name(LD_FEW_ARGS) { \
-        int64_t together = ld_rows_in_flight(w_stride, n_act == 1 ? max_rows : 2); \
-        if (n_act > 2 && max_sums == 4) together = 1; \
-        if (max_rows == 4 && n_act == 1 && together == 4) /* one activation is what decoding has: its loops are inline */ \
+        int64_t together = ld_rows_in_flight(w_stride, n_act == 1 ? (max_rows) : 2); \
+        if (n_act > 2 && (max_sums) == 4) together = 1; \
+        if ((max_rows) == 4 && n_act == 1 && together == 4) /* one activation is what decoding has: its loops are inline */ \
             for (; n >= 4; n -= 4, w += 4 * w_stride, y += 4) rows_fn(LD_ROWS(4, 1)); \
-        if (max_rows >= 2 && n_act == 1 && together == 2) \
+        if ((max_rows) >= 2 && n_act == 1 && together == 2) \
             for (; n >= 2; n -= 2, w += 2 * w_stride, y += 2) rows_fn(LD_ROWS(2, 1)); \
         if (n_act == 1) together = 1; \
         for (int64_t row = 0, n_rows; row < n; row += n_rows) { \
@@ -123,7 +124,7 @@ LD_INLINE void ld_store_sums(const __m256 *acc, float *y, const int n_rows) {
     LD_DEFINE_FEW(name, name##_rows, 2, 4)
 
 // Bytes of `values` values of a row, as a constant.
-#define LD_FORMAT(symbol, name, id, block, bytes, act) \
+#define LD_FORMAT(symbol, name, id, block, bytes, act, path) \
     LD_INLINE int ld_row_bytes_##symbol(const int values) { return values * bytes / block; }
 #include "../../formats.def"
 #undef LD_FORMAT
@@ -136,3 +137,11 @@ LD_DEFINE_FEW_F32(ld_few_q4_1_f32_avx2, q4_1)
 LD_DEFINE_FEW_F32(ld_few_q8_0_f32_avx2, q8_0)
 LD_DEFINE_FEW_F32(ld_few_q4_k_f32_avx2, q4_k)
 LD_DEFINE_FEW_F32(ld_few_q6_k_f32_avx2, q6_k)
+LD_DEFINE_FEW_F32(ld_few_q5_0_f32_avx2, q5_0)
+LD_DEFINE_FEW_F32(ld_few_q5_1_f32_avx2, q5_1)
+LD_DEFINE_FEW_F32(ld_few_q2_k_f32_avx2, q2_k)
+LD_DEFINE_FEW_F32(ld_few_q3_k_f32_avx2, q3_k)
+LD_DEFINE_FEW_F32(ld_few_q5_k_f32_avx2, q5_k)
+LD_DEFINE_FEW_F32(ld_few_iq4_nl_f32_avx2, iq4_nl)
+LD_DEFINE_FEW_F32(ld_few_iq4_xs_f32_avx2, iq4_xs)
+LD_DEFINE_FEW_F32(ld_few_mxfp4_f32_avx2, mxfp4)
