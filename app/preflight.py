@@ -18,6 +18,7 @@ from pathlib import Path
 PACKAGES = {
     "libGL.so.1": "libgl1",
     "libGLX.so.0": "libgl1",
+    "libGLdispatch.so.0": "libgl1",
     "libOpenGL.so.0": "libgl1",
     "libEGL.so.1": "libegl1",
     "libglib-2.0.so.0": "libglib2.0-0",
