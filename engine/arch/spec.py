@@ -39,7 +39,11 @@ class Rope:
 
 @dataclass(frozen=True, slots=True)
 class Yarn:
-    """YaRN interpolation (https://arxiv.org/abs/2309.00071): context of training and the two ramp bounds, in rotations."""
+    """YaRN interpolation (https://arxiv.org/abs/2309.00071): context of training and the two ramp bounds, in rotations.
+
+    Pairs that turn more than `beta_fast` times within `original_context` keep their speed, those below `beta_slow` turn `factor`
+    times slower, those between are mixed.
+    """
 
     factor: float
     original_context: int
@@ -86,6 +90,25 @@ class DenseFfn:
 
 
 @dataclass(frozen=True, slots=True)
+class MoeFfn:
+    """A router and n_experts feed-forward networks, of which one passes n_used: sum of w_e * down_e(act(gate_e x) * (up_e x)).
+
+    `gate`, `up` and `down` describe one expert; their tensors hold all of them, [n_in, n_out, n_experts]. The weights w are the
+    softmax of the router's logits over all experts, for the n_used largest; `norm_weights` divides them by their sum.
+    """
+
+    router: Linear
+    gate: Linear
+    up: Linear
+    down: Linear
+    n_experts: int
+    n_used: int
+    gating: Literal["softmax"] = "softmax"
+    norm_weights: bool = True
+    act: Literal["silu", "gelu_tanh"] = "silu"
+
+
+@dataclass(frozen=True, slots=True)
 class BlockSpec:
     """x += mixer(norm(x)); x += ffn(ffn_norm(x))."""
 
@@ -93,7 +116,7 @@ class BlockSpec:
     norm: Norm
     mixer: Attention
     ffn_norm: Norm
-    ffn: DenseFfn
+    ffn: DenseFfn | MoeFfn
 
 
 @dataclass(frozen=True, slots=True)

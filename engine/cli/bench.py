@@ -9,18 +9,20 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import pairwise
 from statistics import median
 from typing import Any
 
 import numpy as np
 
 import engine
-from engine.arch.spec import Linear, ModelSpec
+from engine.arch.spec import Linear, ModelSpec, MoeFfn
 from engine.cli.direct import Direct, opened
 from engine.cli.options import add_json_option, add_load_options, load_options
 from engine.cli.output import write_json, write_text
 from engine.errors import InvalidRequest
 from engine.hardware.sampler import cpu_name
+from engine.runtime.kv_cache import token_bytes
 from kernels_pyx import probe
 from kernels_pyx.cpu_features import active_isa
 
@@ -56,17 +58,20 @@ def run(args: argparse.Namespace) -> int:
     longest = max(args.d) + max(*args.p, *args.n, 1)
     with opened(args, longest) as direct:
         options = load_options(args)
-        cost = work(direct, 2 if options.k_type == "f16" else 4, 2 if options.v_type == "f16" else 4)
+        cost = work(direct, token_bytes(direct.model.spec, options.k_type, options.v_type))
         threads = options.n_threads or len(os.sched_getaffinity(0))
         tests = [("pp", n, d) for d in args.d for n in args.p if n] + [("tg", n, d) for d in args.d for n in args.n if n]
         samples: dict[tuple[str, int, int], list[float]] = {test: [] for test in tests}
+        slowest: dict[tuple[str, int, int], list[float]] = {test: [] for test in tests}
         limits = []
         for _ in range(args.r):
             limits.append(read_limit_gbps(threads))
             for test in tests:
                 kind, n, depth = test
-                samples[test].append(n / seconds(direct, kind, n, depth, options.prefill_chunk))
-        rows = [row(test, rates, cost, threads, max(limits)) for test, rates in samples.items()]
+                taken = seconds(direct, kind, n, depth, options.prefill_chunk)
+                samples[test].append(n / sum(taken))
+                slowest[test].append(max(taken) / median(taken))
+        rows = [row(test, rates, slowest[test], cost, threads, max(limits)) for test, rates in samples.items()]
         result = {
             "rows": rows,
             "ops": op_times(direct),
@@ -91,17 +96,19 @@ def numbers(text: str) -> tuple[int, ...]:
     return found
 
 
-def seconds(direct: Direct, kind: str, n: int, depth: int, chunk: int) -> float:
-    """How long n tokens take behind `depth` others: as a prompt (`pp`) or one at a time (`tg`)."""
+def seconds(direct: Direct, kind: str, n: int, depth: int, chunk: int) -> list[float]:
+    """How long n tokens take behind `depth` others: as a prompt (`pp`, one figure) or one at a time (`tg`, one for each)."""
     ids = filler(depth + n, direct.model.spec.n_vocab)
     prefill(direct, ids[:depth], 0, chunk)
-    started = time.perf_counter()
+    times = [time.perf_counter()]
     if kind == "pp":
         prefill(direct, ids[depth:], depth, chunk)
+        times.append(time.perf_counter())
     else:
         for i in range(n):
             direct.step(ids[depth + i : depth + i + 1], depth + i, 1)
-    return time.perf_counter() - started
+            times.append(time.perf_counter())
+    return [after - before for before, after in pairwise(times)]
 
 
 def prefill(direct: Direct, ids: Sequence[int], position: int, chunk: int) -> None:
@@ -116,27 +123,37 @@ def filler(n: int, n_vocab: int) -> list[int]:
     return [int(one) for one in np.random.default_rng(0).integers(0, n_vocab, n)]
 
 
-def work(direct: Direct, k_bytes: int, v_bytes: int) -> Work:
-    """The cost of a token of this model."""
+def work(direct: Direct, kv_bytes: int) -> Work:
+    """The cost of a token of this model. kv_bytes: of the cache, that attention reads of each earlier token."""
     spec, tensors = direct.model.spec, direct.file.tensors
     layers = linears(spec)
     return Work(
-        weight_bytes=sum(tensors[one.weight].nbytes for one in layers),
-        multiply_adds=sum(one.n_in * one.n_out for one in layers),
-        kv_bytes=sum(b.mixer.n_kv_heads * (b.mixer.head_dim * k_bytes + b.mixer.v_dim * v_bytes) for b in spec.blocks),
+        weight_bytes=round(sum(tensors[one.weight].nbytes * share for one, share, _ in layers)),
+        multiply_adds=sum(one.n_in * one.n_out * n for one, _, n in layers),
+        kv_bytes=kv_bytes,
     )
 
 
-def linears(spec: ModelSpec) -> list[Linear]:
-    """Every linear layer that a token passes."""
-    layers = [spec.head]
+def linears(spec: ModelSpec) -> list[tuple[Linear, float, int]]:
+    """Every linear layer that a token passes, the share of its tensor that it reads, and how many such layers it passes."""
+    layers: list[tuple[Linear, float, int]] = [(spec.head, 1.0, 1)]
     for block in spec.blocks:
-        layers += [block.mixer.q, block.mixer.k, block.mixer.v, block.mixer.out, block.ffn.gate, block.ffn.up, block.ffn.down]
+        mixer, ffn = block.mixer, block.ffn
+        layers += [(one, 1.0, 1) for one in (mixer.q, mixer.k, mixer.v, mixer.out)]
+        share, n = (ffn.n_used / ffn.n_experts, ffn.n_used) if isinstance(ffn, MoeFfn) else (1.0, 1)
+        layers += [(one, share, n) for one in (ffn.gate, ffn.up, ffn.down)]
+        if isinstance(ffn, MoeFfn):
+            layers.append((ffn.router, 1.0, 1))
     return layers
 
 
-def row(test: tuple[str, int, int], rates: list[float], cost: Work, threads: int, limit: float) -> dict[str, Any]:
-    """One line of the result. gbps: weights and KV cache read in decode; gops: multiply-adds of the weights, twice."""
+def row(
+    test: tuple[str, int, int], rates: list[float], slowest: list[float], cost: Work, threads: int, limit: float
+) -> dict[str, Any]:
+    """One line of the result. gbps: weights and KV cache read in decode; gops: multiply-adds of the weights, twice.
+
+    slowest_token: that of each repetition, in medians of its tokens.
+    """
     kind, n, depth = test
     rate = median(rates)
     bytes_per_token = cost.weight_bytes + cost.kv_bytes * (depth + n / 2)
@@ -145,6 +162,7 @@ def row(test: tuple[str, int, int], rates: list[float], cost: Work, threads: int
         "depth": depth,
         "threads": threads,
         "samples_tok_s": [round(one, 2) for one in rates],
+        "slowest_token": [round(one, 2) for one in slowest] if kind == "tg" else None,
         "gbps": round(rate * bytes_per_token / 1e9, 2) if kind == "tg" else None,
         "read_limit_gbps": round(limit, 2),
         "gops": round(2 * cost.multiply_adds * rate / 1e9, 1),

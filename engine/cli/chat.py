@@ -6,7 +6,7 @@ import argparse
 import sys
 
 from engine.api.commands import Generate
-from engine.api.events import Finished, TokenDelta
+from engine.api.events import Finished, Notice, TokenDelta
 from engine.api.values import ChatMessage
 from engine.cli.client import Client, new_id
 from engine.cli.options import add_load_options, load_options, whole_number
@@ -66,5 +66,7 @@ def _stream(client: Client, command: Generate) -> str:
         if isinstance(event, TokenDelta):
             pieces.append(event.text)
             write_text(event.text)
+        elif isinstance(event, Notice):
+            note(event.message)
     write_text("\n")
     return "".join(pieces)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import get_args
 
 from engine.api.values import KvType, LoadOptions
 
-KV_TYPES = ("f32", "f16")
+KV_TYPES: tuple[KvType, ...] = get_args(KvType)
 
 
 def add_model_argument(parser: argparse.ArgumentParser) -> None:

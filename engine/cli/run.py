@@ -10,7 +10,7 @@ from typing import Any, get_args, get_type_hints
 import numpy as np
 
 from engine.api.commands import Generate
-from engine.api.events import Finished, TokenDelta
+from engine.api.events import Finished, Notice, TokenDelta
 from engine.api.values import ChatMessage, SamplingParams
 from engine.cli.client import Client, new_id
 from engine.cli.direct import opened
@@ -106,6 +106,8 @@ def run_generate(args: argparse.Namespace) -> int:
                 pieces.append(event.text)
                 if not args.json:
                     write_text(event.text)
+            elif isinstance(event, Notice):
+                note(event.message)
             elif isinstance(event, Finished):
                 end = event
     if args.json:

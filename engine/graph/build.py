@@ -5,10 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from engine.arch.spec import Attention as AttentionSpec
-from engine.arch.spec import BlockSpec, DenseFfn, ModelSpec
+from engine.arch.spec import BlockSpec, DenseFfn, ModelSpec, MoeFfn
 from engine.arch.spec import Linear as LinearSpec
 from engine.arch.units import UnitId
-from engine.graph.ops import Add, Attention, Buffer, Embed, GatedAct, Graph, KvStore, Linear, Norm, Op, OutRows, Rope
+from engine.graph.ops import (
+    Add,
+    Attention,
+    Buffer,
+    Embed,
+    Experts,
+    GatedAct,
+    Graph,
+    KvStore,
+    Linear,
+    Norm,
+    Op,
+    OutRows,
+    Rope,
+    Route,
+)
 
 
 def build_graph(spec: ModelSpec) -> Graph:
@@ -53,16 +68,42 @@ def _mixer(block: BlockSpec, stream: Buffer) -> Iterator[Op]:
 
 
 def _ffn(block: BlockSpec, stream: Buffer) -> Iterator[Op]:
-    part: DenseFfn = block.ffn
     unit = UnitId("ffn", block.index)
     h, out = Buffer("h", stream.width), Buffer("y", stream.width)
-    gate, up, act = Buffer("gate", part.gate.n_out), Buffer("up", part.up.n_out), Buffer("act", part.down.n_in)
     yield Norm(unit, stream, h, block.ffn_norm)
+    if isinstance(block.ffn, MoeFfn):
+        yield from _moe(unit, block.ffn, h, out)
+    else:
+        yield from _dense(unit, block.ffn, h, out)
+    yield Add(unit, stream, out)
+
+
+def _dense(unit: UnitId, part: DenseFfn, h: Buffer, out: Buffer) -> Iterator[Op]:
+    gate, up, act = Buffer("gate", part.gate.n_out), Buffer("up", part.up.n_out), Buffer("act", part.down.n_in)
     yield _linear(unit, h, gate, part.gate)
     yield _linear(unit, h, up, part.up)
     yield GatedAct(unit, gate, up, act, part.act)
     yield _linear(unit, act, out, part.down)
-    yield Add(unit, stream, out)
+
+
+def _moe(unit: UnitId, part: MoeFfn, h: Buffer, out: Buffer) -> Iterator[Op]:
+    scores = Buffer("scores", part.n_experts)
+    chosen, weights = Buffer("chosen", part.n_used), Buffer("weights", part.n_used)
+    yield _linear(unit, h, scores, part.router)
+    yield Route(unit, scores, chosen, weights, part.norm_weights)
+    yield Experts(
+        unit=UnitId("experts", unit.layer),
+        x=h,
+        chosen=chosen,
+        weights=weights,
+        out=out,
+        gate=part.gate.weight,
+        up=part.up.weight,
+        down=part.down.weight,
+        n_ff=part.gate.n_out,
+        n_experts=part.n_experts,
+        act=part.act,
+    )
 
 
 def _linear(unit: UnitId, x: Buffer, out: Buffer, layer: LinearSpec) -> Linear:

@@ -100,6 +100,41 @@ class GatedAct:
 
 
 @dataclass(frozen=True, slots=True)
+class Route:
+    """chosen[r] = the ids of the n_used experts that row r passes, weights[r] = how much each of them counts; [n_rows, n_used].
+
+    x: the router's logits, one per expert. The likeliest by the softmax over all experts are chosen, and weigh as much;
+    norm_weights: divided by their sum, so that they add up to one. Of equals, the expert of the lower id is chosen.
+    """
+
+    unit: UnitId
+    x: Buffer
+    chosen: Buffer
+    weights: Buffer
+    norm_weights: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Experts:
+    """out[r] = the sum over the chosen experts e of weights[r, e] * down_e(act(gate_e x[r]) * (up_e x[r])).
+
+    gate, up: tensors [width of x, n_ff, n_experts]; down: [n_ff, width of out, n_experts].
+    """
+
+    unit: UnitId
+    x: Buffer
+    chosen: Buffer
+    weights: Buffer
+    out: Buffer
+    gate: str
+    up: str
+    down: str
+    n_ff: int
+    n_experts: int
+    act: str
+
+
+@dataclass(frozen=True, slots=True)
 class Add:
     """x += y, in place (the residual stream)."""
 
@@ -117,7 +152,7 @@ class OutRows:
     out: Buffer
 
 
-Op = Embed | Norm | Linear | Rope | KvStore | Attention | GatedAct | Add | OutRows
+Op = Embed | Norm | Linear | Rope | KvStore | Attention | GatedAct | Route | Experts | Add | OutRows
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,22 @@ import numpy.typing as npt
 from engine.arch.spec import ModelSpec
 from engine.arch.spec import Rope as RopeSpec
 from engine.errors import Cancelled, EngineError
-from engine.graph.ops import Add, Attention, Buffer, Embed, GatedAct, Graph, KvStore, Linear, Norm, Op, OutRows, Rope
+from engine.graph.ops import (
+    Add,
+    Attention,
+    Buffer,
+    Embed,
+    Experts,
+    GatedAct,
+    Graph,
+    KvStore,
+    Linear,
+    Norm,
+    Op,
+    OutRows,
+    Rope,
+    Route,
+)
 from engine.quants.reference import dequantise
 
 F32 = npt.NDArray[np.float32]
@@ -25,6 +40,8 @@ I32 = npt.NDArray[np.int32]
 
 BLOCK = 32
 """Tokens per KV block, unless told otherwise."""
+MIN_WEIGHT = np.float32(2**-14)
+"""The least sum that expert weights are divided by."""
 
 
 class Batch(Protocol):
@@ -228,6 +245,27 @@ def _gated_act(model: ReferenceModel, op: GatedAct, batch: Batch, values: dict[s
     values[op.out.name] = _ACTS[op.act](values[op.gate.name]) * values[op.up.name]
 
 
+def _route(model: ReferenceModel, op: Route, batch: Batch, values: dict[str, F32]) -> None:
+    likely = softmax(values[op.x.name])
+    chosen = np.argsort(-likely, axis=-1, kind="stable")[:, : op.chosen.width]
+    weights = np.take_along_axis(likely, chosen, axis=-1)
+    if op.norm_weights:
+        weights = weights / np.maximum(weights.sum(axis=-1, keepdims=True), MIN_WEIGHT)
+    values[op.chosen.name] = chosen.astype(np.float32)
+    values[op.weights.name] = weights
+
+
+def _experts(model: ReferenceModel, op: Experts, batch: Batch, values: dict[str, F32]) -> None:
+    x, chosen, weights = values[op.x.name], values[op.chosen.name], values[op.weights.name]
+    gate, up, down = model.weight(op.gate), model.weight(op.up), model.weight(op.down)  # [n_experts, n_out, n_in]
+    out = np.zeros((len(x), op.out.width), np.float32)
+    for expert in range(op.n_experts):
+        rows, places = np.nonzero(chosen == expert)
+        act = _ACTS[op.act](x[rows] @ gate[expert].T) * (x[rows] @ up[expert].T)
+        out[rows] += weights[rows, places][:, None] * (act @ down[expert].T)
+    values[op.out.name] = out
+
+
 def _add(model: ReferenceModel, op: Add, batch: Batch, values: dict[str, F32]) -> None:
     values[op.x.name] = values[op.x.name] + values[op.y.name]
 
@@ -291,6 +329,8 @@ _RUN: dict[type[Op], Callable[..., None]] = {
     KvStore: _kv_store,
     Attention: _attention,
     GatedAct: _gated_act,
+    Route: _route,
+    Experts: _experts,
     Add: _add,
     OutRows: _out_rows,
 }

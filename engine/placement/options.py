@@ -5,7 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-KvType = Literal["f32", "f16"]
+KvType = Literal["f32", "f16", "q8_0", "int8"]
+"""8 bits a value: `q8_0` with a scale for every 32 values of a token and KV head, `int8` with one for all of them."""
+KV_TYPES: tuple[KvType, ...] = ("f32", "f16", "q8_0", "int8")
+"""In the order of ld_kv_type."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
-from engine.arch.spec import ModelSpec
-from engine.arch.units import UnitId
+from engine.arch.spec import ModelSpec, MoeFfn
+from engine.arch.units import UnitId, UnitKind
 from engine.errors import InvalidRequest, PlacementError
 from engine.placement.options import KvType, LoadOptions
 
@@ -63,7 +63,12 @@ class Placement:
 
 def units_of(spec: ModelSpec) -> tuple[UnitId, ...]:
     """Everything of a model that can be placed, in order of execution."""
-    layers = [UnitId(kind, block.index) for block in spec.blocks for kind in ("mixer", "kv", "ffn")]
+    dense: tuple[UnitKind, ...] = ("mixer", "kv", "ffn")
+    layers = [
+        UnitId(kind, block.index)
+        for block in spec.blocks
+        for kind in ((*dense, "experts") if isinstance(block.ffn, MoeFfn) else dense)
+    ]
     return (UnitId("embed"), *layers, UnitId("head"))
 
 

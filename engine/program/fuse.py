@@ -7,23 +7,41 @@ attention.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from engine.errors import EngineBug
-from engine.graph.ops import Add, Attention, Buffer, Embed, GatedAct, KvStore, Linear, Norm, Op, OutRows, Rope
+from engine.graph.ops import (
+    Add,
+    Attention,
+    Buffer,
+    Embed,
+    Experts,
+    GatedAct,
+    KvStore,
+    Linear,
+    Norm,
+    Op,
+    OutRows,
+    Rope,
+    Route,
+)
 from engine.program.lane_ops import (
+    Choice,
     Heads,
     LaneAdd,
     LaneAttend,
     LaneEmbed,
+    LaneExpertsDown,
+    LaneExpertsUp,
     LaneGatedAct,
     LaneLinear,
     LaneNorm,
     LaneOp,
     LanePosition,
     LanePrepare,
+    LaneRoute,
     LaneRows,
     Source,
     Turn,
@@ -68,6 +86,7 @@ class _Fuser:
             for buffer in _reads(op):
                 self._readers[buffer.name].append(i)
         self._sources: dict[str, Source] = {}  # buffers that exist only as input stages
+        self._choices: dict[str, Choice] = {}  # by the name of the buffer of chosen experts
         self._out: list[LaneOp] = []
         self._late = False  # after OutRows, ops have n_out rows
 
@@ -97,10 +116,14 @@ class _Fuser:
                 self._out.append(LaneGatedAct(op.unit, op.gate, op.up, op.out, op.act, self._late))
             case Add():
                 self._out.append(LaneAdd(op.unit, op.x, op.y, self._late))
+            case Experts():
+                return self._experts(i, op)
+            case Route():
+                raise EngineBug(f"op {i} routes by something else than a linear op's output")
         return i + 1
 
     def _feeds_linears_only(self, name: str) -> bool:
-        return bool(self._readers[name]) and all(isinstance(self._ops[i], Linear) for i in self._readers[name])
+        return bool(self._readers[name]) and all(isinstance(self._ops[i], Linear | Experts) for i in self._readers[name])
 
     def _still(self, x: Buffer, i: int, last: int) -> bool:
         """Whether x, read by the op at i, stays as it is up to the op at `last`, where an input stage would read it."""
@@ -118,7 +141,7 @@ class _Fuser:
     def _stage_end(self, i: int) -> int | None:
         """Where the op at i, if it is a linear op or a norm that can be its input stage, reads for the last time."""
         op = self._ops[i]
-        if isinstance(op, Linear):
+        if isinstance(op, Linear | Experts):
             return i
         if not isinstance(op, Norm) or op.n_heads > 1 or not self._feeds_linears_only(op.out.name):
             return None
@@ -143,6 +166,11 @@ class _Fuser:
         after = i + len(group)
         follower = self._ops[after] if after < len(self._ops) else None
         weights = tuple(Weight(op.weight, op.bias, op.out) for op in group)
+        if isinstance(follower, Route) and follower.x == group[-1].out:
+            if len(group) > 1:
+                self._emit(first, weights[:-1], "store")
+            self._route(group[-1], follower)
+            return after + 1
         if len(group) == 2 and isinstance(follower, GatedAct) and self._is_gate(group, follower, after):
             weights = (replace(weights[0], out=follower.out), replace(weights[1], out=follower.out))
             self._emit(first, weights, "gelu_tanh" if follower.act == "gelu_tanh" else "silu")
@@ -165,17 +193,46 @@ class _Fuser:
         return add.y == op.out and add.x != op.x and self._readers[op.out.name] == [at]
 
     def _emit(self, op: Linear, weights: tuple[Weight, ...], epilogue: Literal["store", "add", "silu", "gelu_tanh"]) -> None:
-        source = self._sources.get(op.x.name, Source(op.x))
-        acts = None
-        if self._max_rows > FEW_ROWS or self._max_rows * source.width > PRIVATE_VALUES:
-            acts = Buffer(f"{op.x.name}.acts", source.width)
-            if not any(isinstance(done, LanePrepare) and done.acts == acts for done in self._out):
-                names = tuple(self._weights_reading(op.x.name))
-                self._out.append(LanePrepare(op.unit, source, acts, names, self._late))
+        source, acts = self._input(op, op.x, tuple(self._weights_reading(op.x.name)))
         self._out.append(LaneLinear(op.unit, source, acts, weights, epilogue, self._late))
 
-    def _weights_reading(self, name: str) -> list[str]:
-        return [op.weight for i in self._readers[name] if isinstance(op := self._ops[i], Linear)]
+    def _input(self, op: Linear | Experts, x: Buffer, weights: tuple[str, ...], slots: int = 1) -> tuple[Source, Buffer | None]:
+        """The input stage of an op that multiplies x with some of the weights, and its result where all workers share it."""
+        source, rows = self._sources.get(x.name, Source(x)), self._max_rows * slots
+        if rows <= FEW_ROWS and rows * source.width <= PRIVATE_VALUES:
+            return source, None
+        acts = Buffer(f"{x.name}.acts", source.width)
+        if not any(isinstance(done, LanePrepare) and done.acts == acts for done in self._out):
+            self._out.append(LanePrepare(op.unit, source, acts, weights, self._late, slots))
+        return source, acts
+
+    def _route(self, op: Linear, route: Route) -> None:
+        choice = Choice(Buffer(f"{route.chosen.name}.table", op.out.width), op.out.width, route.chosen.width)
+        self._choices[route.chosen.name] = choice
+        source, acts = self._input(op, op.x, tuple(self._weights_reading(op.x.name)))
+        router = Weight(op.weight, op.bias, op.out)
+        self._out.append(LaneRoute(op.unit, source, acts, router, choice, route.norm_weights, self._late))
+
+    def _experts(self, i: int, op: Experts) -> int:
+        follower = self._ops[i + 1] if i + 1 < len(self._ops) else None
+        choice = self._choices[op.chosen.name]
+        source, acts = self._input(op, op.x, tuple(self._weights_reading(op.x.name)))
+        hidden = Buffer(f"{op.out.name}.hidden", op.n_ff)
+        act: Literal["silu", "gelu_tanh"] = "gelu_tanh" if op.act == "gelu_tanh" else "silu"
+        self._out.append(LaneExpertsUp(op.unit, source, acts, op.gate, op.up, hidden, choice, act, self._late))
+        source, acts = self._input(op, hidden, (op.down,), choice.n_used)
+        add = isinstance(follower, Add) and follower.y == op.out and follower.x != op.x and self._readers[op.out.name] == [i + 1]
+        out = follower.x if add and isinstance(follower, Add) else op.out
+        self._out.append(LaneExpertsDown(op.unit, source, acts, op.down, out, choice, add, self._late))
+        return i + 2 if add else i + 1
+
+    def _weights_reading(self, name: str) -> Iterator[str]:
+        for i in self._readers[name]:
+            match self._ops[i]:
+                case Linear(weight=weight):
+                    yield weight
+                case Experts(x=x, gate=gate, up=up) if x.name == name:
+                    yield from (gate, up)
 
     def _mixer(self, i: int) -> int:
         """Head norms, rotations, cache write and attention: one op or two."""
@@ -224,8 +281,10 @@ def _reads(op: Op) -> tuple[Buffer, ...]:
     match op:
         case Embed():
             return ()
-        case Norm() | Linear() | Rope() | OutRows():
+        case Norm() | Linear() | Rope() | OutRows() | Route():
             return (op.x,)
+        case Experts():
+            return (op.x, op.chosen, op.weights)
         case KvStore():
             return (op.k, op.v)
         case Attention():
@@ -242,15 +301,16 @@ def _rename(ops: Sequence[Op]) -> tuple[list[Op], dict[str, Buffer]]:
     renamed: list[Op] = []
     for i, op in enumerate(ops):
         changes: dict[str, Any] = {}
-        for field in ("x", "y", "k", "v", "q", "gate", "up"):
+        for field in ("x", "y", "k", "v", "q", "gate", "up", *(("chosen", "weights") if isinstance(op, Experts) else ())):
             buffer = getattr(op, field, None)
             if isinstance(buffer, Buffer):
                 changes[field] = current[buffer.name]
-        out = getattr(op, "out", None)
-        if isinstance(out, Buffer):
-            in_place = isinstance(op, Norm) and op.x.name == out.name
-            changes["out"] = current[out.name] if in_place else Buffer(f"{out.name}.{i}", out.width)
+        defined = {}
+        for field in ("out", *(("chosen", "weights") if isinstance(op, Route) else ())):
+            out = getattr(op, field, None)
+            if isinstance(out, Buffer):
+                in_place = isinstance(op, Norm) and op.x.name == out.name
+                defined[out.name] = changes[field] = current[out.name] if in_place else Buffer(f"{out.name}.{i}", out.width)
         renamed.append(replace(op, **changes))
-        if isinstance(out, Buffer):
-            current[out.name] = changes["out"]
+        current |= defined
     return renamed, current

@@ -88,6 +88,7 @@ class LanePrepare:
     acts: Buffer
     weights: tuple[str, ...]
     out_rows: bool
+    slots: int = 1  # rows of the source per row of the step
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +103,57 @@ class LaneLinear:
     acts: Buffer | None
     weights: tuple[Weight, ...]
     epilogue: Literal["store", "add", "silu", "gelu_tanh"]
+    out_rows: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """How rows are spread over experts; table: the buffer that holds who passes whom."""
+
+    table: Buffer
+    n_experts: int
+    n_used: int
+
+
+@dataclass(frozen=True, slots=True)
+class LaneRoute:
+    """scores = router x; then picks experts for every row into the table. acts None: see LaneLinear."""
+
+    unit: UnitId
+    source: Source
+    acts: Buffer | None
+    router: Weight
+    choice: Choice
+    norm_weights: bool
+    out_rows: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LaneExpertsUp:
+    """out = act(gate x) * up x * weight of the slot, a row a slot: n_used rows per row of the step, grouped by expert."""
+
+    unit: UnitId
+    source: Source
+    acts: Buffer | None
+    gate: str
+    up: str
+    out: Buffer
+    choice: Choice
+    act: Literal["silu", "gelu_tanh"]
+    out_rows: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LaneExpertsDown:
+    """out = the sum of down x over the slots of a row, or out += it."""
+
+    unit: UnitId
+    source: Source
+    acts: Buffer | None
+    down: str
+    out: Buffer
+    choice: Choice
+    add: bool
     out_rows: bool
 
 
@@ -164,7 +216,23 @@ class LaneRows:
     out: Buffer
 
 
-LaneOp = LaneEmbed | LaneNorm | LanePrepare | LaneLinear | LanePosition | LaneAttend | LaneAdd | LaneGatedAct | LaneRows
+LaneExperts = LaneRoute | LaneExpertsUp | LaneExpertsDown
+LaneOp = (
+    LaneEmbed | LaneNorm | LanePrepare | LaneLinear | LaneExperts | LanePosition | LaneAttend | LaneAdd | LaneGatedAct | LaneRows
+)
+
+
+def matrices(op: LaneLinear | LaneExperts) -> tuple[str, ...]:
+    """The tensors that the op multiplies its input with."""
+    match op:
+        case LaneLinear():
+            return tuple(weight.weight for weight in op.weights)
+        case LaneRoute():
+            return (op.router.weight,)
+        case LaneExpertsUp():
+            return (op.gate, op.up)
+        case LaneExpertsDown():
+            return (op.down,)
 
 
 def reads(op: LaneOp) -> tuple[Buffer, ...]:
@@ -179,6 +247,12 @@ def reads(op: LaneOp) -> tuple[Buffer, ...]:
         case LaneLinear():
             added = tuple(weight.out for weight in op.weights) if op.epilogue == "add" else ()
             return (op.source.x if op.acts is None else op.acts, *added)
+        case LaneRoute():
+            return (op.source.x if op.acts is None else op.acts,)
+        case LaneExpertsUp():
+            return (op.source.x if op.acts is None else op.acts, op.choice.table)
+        case LaneExpertsDown():
+            return (op.source.x if op.acts is None else op.acts, op.choice.table, *((op.out,) if op.add else ()))
         case LanePosition():
             return tuple(buffer for buffer in (op.q, op.k, op.v) if buffer is not None)
         case LaneAttend():
@@ -192,7 +266,9 @@ def reads(op: LaneOp) -> tuple[Buffer, ...]:
 def writes(op: LaneOp) -> tuple[Buffer, ...]:
     """Buffers that the op fills or changes."""
     match op:
-        case LaneEmbed() | LaneNorm() | LaneAttend() | LaneGatedAct() | LaneRows():
+        case LaneRoute():
+            return (op.router.out, op.choice.table)
+        case LaneEmbed() | LaneNorm() | LaneAttend() | LaneGatedAct() | LaneRows() | LaneExpertsUp() | LaneExpertsDown():
             return (op.out,)
         case LanePrepare():
             return (op.acts,)

@@ -8,12 +8,23 @@ from dataclasses import replace
 from engine.graph.ops import Buffer, Graph
 from engine.placement.placement import Placement
 from engine.program.fuse import Phase
-from engine.program.lane_ops import LaneAttend, LaneLinear, LaneOp, LanePrepare, reads, writes
+from engine.program.lane_ops import (
+    LaneAttend,
+    LaneExpertsDown,
+    LaneExpertsUp,
+    LaneLinear,
+    LaneOp,
+    LanePrepare,
+    LaneRoute,
+    matrices,
+    reads,
+    writes,
+)
 from engine.program.memory import Life, lay_out
 from engine.program.outline import LaneOutline, outline
 from engine.program.plan import Lane, Plan, Slot
 from engine.quants.formats import BY_ID
-from kernels_pyx.executor import act_row_bytes, partial_floats
+from kernels_pyx.executor import act_row_bytes, partial_floats, routes_bytes
 from kernels_pyx.formats import ACTS
 
 DECODE_BUCKETS = (1, 2, 4, 8)
@@ -66,8 +77,8 @@ def _unprepared(ops: tuple[LaneOp, ...], act_of: ActsOf) -> list[LaneOp]:
     for op in ops:
         if isinstance(op, LanePrepare) and op.acts.name in as_they_lie:
             continue
-        if isinstance(op, LaneLinear):
-            private_copy = op.acts is None and op.source.plain and all(act_of(weight.weight) == 0 for weight in op.weights)
+        if isinstance(op, LaneLinear | LaneRoute | LaneExpertsUp | LaneExpertsDown):
+            private_copy = op.acts is None and op.source.plain and all(act_of(weight) == 0 for weight in matrices(op))
             if private_copy:
                 op = replace(op, acts=op.source.x)
             elif op.acts is not None and op.acts.name in as_they_lie:
@@ -82,14 +93,19 @@ def _slot(op: LaneOp, buffer: Buffer, max_rows: int, act_of: ActsOf) -> Slot:
         offsets, strides, at = [-1, -1, -1], [0, 0, 0], 0
         for act in sorted({act_of(weight) for weight in op.weights}):
             offsets[act], strides[act] = at, act_row_bytes(act, buffer.width)
-            at += max_rows * strides[act]
+            at += max_rows * op.slots * strides[act]
         return Slot(
             buffer.name, "acts", 0, at, 0, 0, 0, (offsets[0], offsets[1], offsets[2]), (strides[0], strides[1], strides[2])
         )
     if isinstance(op, LaneAttend) and op.rows and buffer == op.out:
         stride = 4 * partial_floats(op.heads.n_heads, op.heads.v_dim)
         return Slot(buffer.name, "partials", 0, max_rows * stride, stride, 0, 0)
+    if isinstance(op, LaneRoute) and buffer == op.choice.table:
+        nbytes = routes_bytes(op.choice.n_experts, max_rows * op.choice.n_used)
+        return Slot(buffer.name, "routes", 0, nbytes, 0, 0, 0)
     stride = act_row_bytes(0, buffer.width)
+    if isinstance(op, LaneExpertsUp) and buffer == op.out:
+        max_rows *= op.choice.n_used
     return Slot(buffer.name, "f32", 0, max_rows * stride, stride, 0, 0)
 
 

@@ -26,7 +26,7 @@ def outline(graph: Graph, placement: Placement, phase: Phase, max_rows: int) -> 
     Raises:
         PlacementError: a unit without a place, or units on more than one device, which this version does not run.
     """
-    devices = {placement.device_of(op.unit) for op in graph.ops}
+    devices = {placement.device_of(unit) for unit in {op.unit for op in graph.ops}}
     if len(devices) != 1:
         names = ", ".join(str(device) for device in sorted(devices))
         raise PlacementError(f"the placement spreads over {names}; this version runs a model on one device")

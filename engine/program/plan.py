@@ -16,7 +16,7 @@ class Slot:
     """A buffer in the arena. stride: bytes from row to row (of one layout, for acts); act_offsets: per layout, -1 = not held."""
 
     name: str
-    kind: Literal["f32", "acts", "partials"]
+    kind: Literal["f32", "acts", "partials", "routes"]
     offset: int
     nbytes: int
     stride: int

@@ -13,15 +13,19 @@ import numpy.typing as npt
 from engine.arch.spec import Norm
 from engine.graph.ops import Buffer
 from engine.program.lane_ops import (
+    Choice,
     LaneAdd,
     LaneAttend,
     LaneEmbed,
+    LaneExpertsDown,
+    LaneExpertsUp,
     LaneGatedAct,
     LaneLinear,
     LaneNorm,
     LaneOp,
     LanePosition,
     LanePrepare,
+    LaneRoute,
     LaneRows,
     Source,
     Turn,
@@ -46,6 +50,9 @@ class Kind(IntEnum):
     ADD = 7
     GATED_ACT = 8
     ROWS = 9
+    ROUTE = 10
+    EXPERTS_UP = 11
+    EXPERTS_DOWN = 12
 
 
 class Flag(IntFlag):
@@ -65,6 +72,8 @@ class Flag(IntFlag):
     STORE = 2048
     NEOX = 4096
     GELU = 8192
+    SLOTS = 16384
+    SHARE = 32768
 
 
 @dataclass(slots=True)
@@ -83,8 +92,8 @@ class Memory:
     ropes: RopeTables
     layers: tuple[LayerCache, ...]
     block_bytes: int
-    k_half: bool
-    v_half: bool
+    k_type: int  # ld_kv_type
+    v_type: int
 
 
 def describe(lane: Lane, memory: Memory, *, f32: bool) -> Descriptors:
@@ -135,11 +144,28 @@ class _Row:
     def norm(self, prefix: str, norm: Norm) -> None:
         self.row[f"{prefix}norm_w"], self.row[f"{prefix}norm_eps"] = self.vector(norm.weight), norm.eps
 
-    def matrix(self, i: int, name: str, n_in: int) -> None:
+    def matrix(self, i: int, name: str, n_in: int, n_matrices: int = 1) -> None:
+        """One matrix, or n_matrices of one size that lie in a row."""
         tensor = self.memory.weights.matrix(name, n_in)
         rows = tensor.n_elements // n_in
         self.row["w_data"][i], self.row["w_format"][i] = self.memory.weights.address(tensor), tensor.type_id
-        self.row["w_rows"][i], self.row["w_stride"][i] = rows, tensor.nbytes // rows
+        self.row["w_rows"][i], self.row["w_stride"][i] = rows // n_matrices, tensor.nbytes // rows
+
+    def choice(self, choice: Choice) -> None:
+        self.row["n_experts"], self.row["n_used"] = choice.n_experts, choice.n_used
+        self.row["routes_offset"] = self.lane.slots[choice.table.name].offset
+
+    def input(self, source: Source, acts: Buffer | None) -> Flag:
+        """The input of linears: prepared for all, or each worker's own stage."""
+        if acts is None:
+            return self.source(source)
+        self.row["width"] = source.width
+        slot = self.lane.slots[acts.name]
+        if slot.kind == "acts":
+            self.row["act_offset"], self.row["act_stride"] = slot.act_offsets, slot.act_strides
+        else:  # f32 rows as they lie
+            self.row["act_offset"][0], self.row["act_stride"][0] = slot.offset, slot.stride
+        return Flag.PREPARED
 
     def source(self, source: Source) -> Flag:
         self.put("x", source.x)
@@ -175,22 +201,16 @@ def _prepare(to: _Row, op: LanePrepare) -> Flag:
     to.row["kind"] = Kind.PREPARE
     slot = to.lane.slots[op.acts.name]
     to.row["act_offset"], to.row["act_stride"] = slot.act_offsets, slot.act_strides
-    return to.source(op.source) | _late(op.out_rows)
+    flags = to.source(op.source) | _late(op.out_rows)
+    if op.slots > 1:
+        to.row["n_used"] = op.slots
+        flags |= Flag.SLOTS
+    return flags
 
 
 def _linear(to: _Row, op: LaneLinear) -> Flag:
     to.row["kind"], to.row["n_weights"] = Kind.LINEAR, len(op.weights)
-    flags = _late(op.out_rows) | (Flag.F32 if to.f32 else Flag(0))
-    if op.acts is None:
-        flags |= to.source(op.source)
-    else:
-        to.row["width"] = op.source.width
-        flags |= Flag.PREPARED
-        slot = to.lane.slots[op.acts.name]
-        if slot.kind == "acts":
-            to.row["act_offset"], to.row["act_stride"] = slot.act_offsets, slot.act_strides
-        else:  # f32 rows as they lie
-            to.row["act_offset"][0], to.row["act_stride"][0] = slot.offset, slot.stride
+    flags = to.input(op.source, op.acts) | _late(op.out_rows) | _exact(to.f32)
     for i, weight in enumerate(op.weights):
         to.matrix(i, weight.weight, op.source.width)
         to.output(i, weight.out)
@@ -198,6 +218,36 @@ def _linear(to: _Row, op: LaneLinear) -> Flag:
             to.row["w_bias"][i] = to.vector(weight.bias)
     epilogues = {"store": Flag(0), "add": Flag.ADD, "silu": Flag.GATED, "gelu_tanh": Flag.GATED | Flag.GELU}
     return flags | epilogues[op.epilogue]
+
+
+def _route(to: _Row, op: LaneRoute) -> Flag:
+    to.row["kind"], to.row["n_weights"] = Kind.ROUTE, 1
+    to.matrix(0, op.router.weight, op.source.width)
+    to.output(0, op.router.out)
+    if op.router.bias is not None:
+        to.row["w_bias"][0] = to.vector(op.router.bias)
+    to.choice(op.choice)
+    flags = to.input(op.source, op.acts) | _late(op.out_rows) | _exact(to.f32)
+    return flags | (Flag.SHARE if op.norm_weights else Flag(0))
+
+
+def _experts_up(to: _Row, op: LaneExpertsUp) -> Flag:
+    to.row["kind"], to.row["n_weights"] = Kind.EXPERTS_UP, 2
+    for i, name in enumerate((op.gate, op.up)):
+        to.matrix(i, name, op.source.width, op.choice.n_experts)
+    to.output(0, op.out)
+    to.choice(op.choice)
+    flags = to.input(op.source, op.acts) | _late(op.out_rows) | _exact(to.f32)
+    return flags | (Flag.GELU if op.act == "gelu_tanh" else Flag(0))
+
+
+def _experts_down(to: _Row, op: LaneExpertsDown) -> Flag:
+    to.row["kind"], to.row["n_weights"] = Kind.EXPERTS_DOWN, 1
+    to.matrix(0, op.down, op.source.width, op.choice.n_experts)
+    to.output(0, op.out)
+    to.choice(op.choice)
+    flags = to.input(op.source, op.acts) | _late(op.out_rows) | _exact(to.f32)
+    return flags | (Flag.ADD if op.add else Flag(0))
 
 
 def _position(to: _Row, op: LanePosition) -> Flag:
@@ -211,7 +261,7 @@ def _turns(to: _Row, op: LanePosition) -> Flag:
     to.row["head_dim"], to.row["v_dim"], to.row["scale"] = heads.head_dim, heads.v_dim, heads.scale
     cache = to.memory.layers[op.layer]
     to.row["k_cache"], to.row["v_cache"], to.row["block_bytes"] = cache.keys, cache.values, to.memory.block_bytes
-    to.row["k_type"], to.row["v_type"] = to.memory.k_half, to.memory.v_half
+    to.row["k_type"], to.row["v_type"] = to.memory.k_type, to.memory.v_type
     for name, buffer in (("q", op.q), ("k", op.k), ("v", op.v)):
         if buffer is not None:
             to.put(name, buffer)
@@ -257,6 +307,10 @@ def _rows(to: _Row, op: LaneRows) -> Flag:
     return Flag.OUT_ROWS
 
 
+def _exact(f32: bool) -> Flag:
+    return Flag.F32 if f32 else Flag(0)
+
+
 def _late(out_rows: bool) -> Flag:
     return Flag.OUT_ROWS if out_rows else Flag(0)
 
@@ -267,6 +321,9 @@ _DESCRIBE: dict[type[LaneOp], Callable[[_Row, Any], Flag]] = {
     LaneNorm: _norm,
     LanePrepare: _prepare,
     LaneLinear: _linear,
+    LaneRoute: _route,
+    LaneExpertsUp: _experts_up,
+    LaneExpertsDown: _experts_down,
     LanePosition: _position,
     LaneAttend: _attend,
     LaneAdd: _add,

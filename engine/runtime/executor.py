@@ -11,6 +11,7 @@ import numpy.typing as npt
 from engine.arch.spec import ModelSpec
 from engine.errors import Cancelled, EngineError, InvalidRequest
 from engine.graph.ops import Graph
+from engine.placement.options import KV_TYPES
 from engine.placement.placement import Placement
 from engine.program.lower import DECODE_BUCKETS, lower
 from engine.program.plan import Plan
@@ -66,7 +67,12 @@ class Executor:
         plans.append(lower(graph, placement, "prefill", max(prefill_chunk, DECODE_BUCKETS[-1] + 1), types, f32=f32))
         self.ropes = RopeTables(weights, cache.n_blocks * BLOCK)
         memory = Memory(
-            weights, self.ropes, cache.layers, cache.block_bytes, placement.k_type == "f16", placement.v_type == "f16"
+            weights,
+            self.ropes,
+            cache.layers,
+            cache.block_bytes,
+            KV_TYPES.index(placement.k_type),
+            KV_TYPES.index(placement.v_type),
         )
         arena = allocate(max(plan.arena_bytes for plan in plans), "the working memory", "choose a smaller prefill chunk")
         self._pool = Pool(placement.workers.cores)

@@ -1,7 +1,8 @@
 """The paged cache of keys and values: one pool of blocks, each with the keys and values of every layer for its tokens.
 
 So the pool takes memory block by block as contexts grow. Within a layer's part of a block, per KV head: keys as [head_dim][BLOCK]
-(transposed: scores of a whole block come from contiguous loads), values as [BLOCK][v_dim rounded up to 16].
+(transposed: scores of a whole block come from contiguous loads), values as [BLOCK][v_dim rounded up to 16]; 8-bit ones with
+their scales behind them, [group][BLOCK].
 """
 
 from __future__ import annotations
@@ -12,15 +13,14 @@ import psutil
 
 from engine.arch.spec import ModelSpec
 from engine.errors import InvalidRequest, OutOfMemory
-from engine.placement.options import KvType
+from engine.placement.options import KV_TYPES, KvType
 from kernels_pyx.arena import Arena
 from kernels_pyx.executor import BLOCK as _BLOCK
-from kernels_pyx.executor import v_pad
+from kernels_pyx.executor import kv_head_bytes, v_pad
 
 BLOCK = _BLOCK
 """Tokens per block."""
 DEFAULT_CTX = 8192
-_SIZES: dict[KvType, int] = {"f32": 4, "f16": 2}
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +42,14 @@ def context_of(spec: ModelSpec, n_ctx: int) -> int:
     return n_ctx or min(spec.context_length, DEFAULT_CTX)
 
 
+def token_bytes(spec: ModelSpec, k_type: KvType, v_type: KvType) -> int:
+    """Bytes of cache that a token takes, and that attention reads of each earlier token, all layers together."""
+    k, v = KV_TYPES.index(k_type), KV_TYPES.index(v_type)
+    parts = [block.mixer for block in spec.blocks]
+    heads = (part.n_kv_heads * (kv_head_bytes(k, part.head_dim) + kv_head_bytes(v, v_pad(part.v_dim))) for part in parts)
+    return sum(heads) // BLOCK
+
+
 class KvCache:
     """n_blocks blocks for every layer, zeroed, so that no stale value is ever read as a number that is not finite."""
 
@@ -55,9 +63,9 @@ class KvCache:
         offsets, at = [], 0
         for block in spec.blocks:
             part = block.mixer
-            key_bytes = part.n_kv_heads * part.head_dim * BLOCK * _SIZES[k_type]
+            key_bytes = part.n_kv_heads * kv_head_bytes(KV_TYPES.index(k_type), part.head_dim)
             offsets.append((at, at + key_bytes))
-            at += key_bytes + part.n_kv_heads * v_pad(part.v_dim) * BLOCK * _SIZES[v_type]
+            at += key_bytes + part.n_kv_heads * kv_head_bytes(KV_TYPES.index(v_type), v_pad(part.v_dim))
         self.block_bytes = at
         self.nbytes = at * self.n_blocks
         self._arena = allocate(self.nbytes, f"the cache for a context of {n_ctx} tokens", "choose a shorter context")

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from engine.arch.spec import ModelSpec
 from engine.errors import EngineError
 from engine.gguf.info import GgufFile
-from engine.graph.ops import Embed, Graph, Linear
+from engine.graph.ops import Embed, Experts, Graph, Linear
 from engine.graph.reference import ReferenceModel
 from engine.placement.options import LoadOptions
 from engine.placement.placement import default_placement
@@ -157,7 +157,6 @@ def _compiled(
     )
     undo.append(executor.close)
     mapped = weights.touch(names, lambda done, total: progress("weights", done, total), abort)
-    read = sum(file.tensors[name].nbytes for name in {op.weight for op in graph.ops if isinstance(op, Linear)})
     home = placement.devices[0]
     holdings = (
         Holding(home, "weights", mapped, mapped=True),
@@ -165,7 +164,7 @@ def _compiled(
         Holding(home, "kv", cache.nbytes),
         Holding(home, "workspace", executor.workspace_bytes),
     )
-    return LoadedModel(spec, n_ctx, cache.n_blocks, weights, cache, executor, Residency(holdings, read))
+    return LoadedModel(spec, n_ctx, cache.n_blocks, weights, cache, executor, Residency(holdings, _read_per_token(file, graph)))
 
 
 def _matrices(graph: Graph) -> dict[str, int]:
@@ -176,7 +175,18 @@ def _matrices(graph: Graph) -> dict[str, int]:
             found[op.weight] = op.out.width
         elif isinstance(op, Linear):
             found[op.weight] = op.x.width
+        elif isinstance(op, Experts):
+            found |= {op.gate: op.x.width, op.up: op.x.width, op.down: op.n_ff}
     return found
+
+
+def _read_per_token(file: GgufFile, graph: Graph) -> int:
+    """Bytes of weights that one decoded token reads: every linear layer, and of the experts those that are chosen."""
+    always = {op.weight for op in graph.ops if isinstance(op, Linear)}
+    chosen = [(op, name) for op in graph.ops if isinstance(op, Experts) for name in (op.gate, op.up, op.down)]
+    return sum(file.tensors[name].nbytes for name in always) + sum(
+        file.tensors[name].nbytes * op.chosen.width // op.n_experts for op, name in chosen
+    )
 
 
 def _smoke_test(model: LoadedModel) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from engine.api.commands import Cancel, Command, CountTokens, Generate, LoadModel, UnloadModel, WatchSensors
-from engine.api.events import Finished, LoadProgress, ModelReady, ModelUnloaded, TokenCount
+from engine.api.events import Finished, LoadProgress, ModelReady, ModelUnloaded, Notice, TokenCount
 from engine.errors import Cancelled, EngineError, InvalidRequest
 from engine.hardware.sampler import Sampler
 from engine.service.loaded import Loaded, load, open_file
@@ -54,6 +54,7 @@ def handle_generate(state: State, command: Generate) -> None:
     loaded = _loaded(state)
     loaded.model.check_identity()
     ids = loaded.prompts.of_request(command)
+    _tell_notice(state, loaded, command)
     loaded.session.add(command.request_id, ids, command.sampling, asked, ends_at_eog=not command.ignore_eog)
 
 
@@ -61,6 +62,7 @@ def handle_count(state: State, command: CountTokens) -> None:
     """Counts the tokens of a conversation as it would be sent."""
     loaded = _loaded(state)
     ids = loaded.prompts.of_messages(command.messages, command.template_vars)
+    _tell_notice(state, loaded, command)
     state.emit(TokenCount(command.request_id, len(ids), loaded.model.n_ctx))
     state.emit(Finished(command.request_id, "done"))
 
@@ -86,6 +88,12 @@ def handle_watch(state: State, command: WatchSensors) -> None:
 def handle(state: State, command: Command) -> None:
     """Carries out a command. Raises: EngineError, which ends the request in Failed."""
     _HANDLERS[type(command)](state, command)
+
+
+def _tell_notice(state: State, loaded: Loaded, command: Command) -> None:
+    notice = loaded.prompts.take_notice()
+    if notice is not None:
+        state.emit(Notice(command.request_id, notice))
 
 
 def _loaded(state: State) -> Loaded:

@@ -7,6 +7,7 @@ import os
 import threading
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 from engine.api.events import Event
@@ -94,8 +95,7 @@ def load(
     warming = threading.Thread(target=_warm_up, args=(templates,), name="template warm-up", daemon=True)
     warming.start()
     try:
-        tokenizer = Tokenizer(Vocab.from_gguf(file))
-        model = load_weights(file, spec, build_graph(spec), options, progress, abort)
+        tokenizer, model = _tokenizer_and_weights(opened, options, progress, abort)
     except BaseException:
         _close_templates(templates, warming)
         raise
@@ -112,6 +112,21 @@ def load(
     )
 
 
+def _tokenizer_and_weights(
+    opened: Opened, options: LoadOptions, progress: Callable[[str, int, int], None], abort: AbortFlag
+) -> tuple[Tokenizer, LoadedModel]:
+    """Both, made side by side: the weights wait for the disk and for the first token, the tokenizer for nothing."""
+    vocab = Vocab.from_gguf(opened.file)
+    with ThreadPoolExecutor(1, "tokenizer") as beside:
+        tokenizer = beside.submit(Tokenizer, vocab)
+        model = load_weights(opened.file, opened.spec, build_graph(opened.spec), options, progress, abort)
+        try:
+            return tokenizer.result(), model
+        except BaseException:
+            model.close()
+            raise
+
+
 def too_many_threads(n_threads: int) -> tuple[str, ...]:
     """A warning when more threads are asked for than there are cores to run them."""
     n_cores = len(os.sched_getaffinity(0))
@@ -124,7 +139,7 @@ def _warm_up(templates: TemplateHelper) -> None:
     try:
         templates.warm_up()
     except HelperDied as error:
-        # Closed meanwhile, or broken: then the first prompt says so.
+        # Closed meanwhile, or broken: then the first prompt is made without it and says so.
         log.info("the template helper did not start: %s", error)
 
 

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import logging
 import secrets
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from engine.api.commands import Generate
 from engine.api.values import ChatMessage
-from engine.errors import InvalidRequest, TemplateError
+from engine.errors import HelperDied, InvalidRequest, TemplateError
 from engine.tokenizer.build import Tokenizer
-from engine.tokenizer.chat_template import CHATML, RenderRequest, TemplateHelper, special_variables
+from engine.tokenizer.chat_template import CHATML, RenderRequest, TemplateHelper, plain_chatml, special_variables
+
+log = logging.getLogger("engine")
+
+WITHOUT_HELPER = (
+    "The process that fills in chat templates cannot be started: conversations are written as plain ChatML, which the model may "
+    "not know; load the model again to try again."
+)
 
 Parts = tuple[tuple[str, bool], ...]
 
@@ -24,6 +32,8 @@ class PromptBuilder:
         self._templates = templates
         self._template = CHATML if template is None else template
         self._special = special_variables(tokenizer.vocab)
+        self._without_helper = False
+        self._notice: str | None = None
 
     def of_request(self, request: Generate) -> list[int]:
         """The prompt of an answer.
@@ -58,11 +68,26 @@ class PromptBuilder:
         rendered[-1]["content"] += mark
         return self._with_bos(self._tokenizer.encode_parts(cut(self._render(rendered, variables, opened=False), mark)))
 
+    def take_notice(self) -> str | None:
+        """What people should be told about the prompts made so far; once."""
+        notice, self._notice = self._notice, None
+        return notice
+
     def _render(self, messages: list[dict[str, Any]], variables: Mapping[str, Any], *, opened: bool) -> Parts:
+        if self._without_helper:
+            return plain_chatml(messages, add_generation_prompt=opened).parts
         request = RenderRequest(
             messages=messages, tools=None, add_generation_prompt=opened, variables={**self._special, **variables}
         )
-        return self._templates.render(self._template, request).parts
+        try:
+            return self._templates.render(self._template, request).parts
+        except HelperDied as error:
+            # For as long as the model stays: waiting for a start that fails again would hold up every prompt.
+            log.info("prompts become plain ChatML: %s", error)
+            self._without_helper = True
+            if self._template != CHATML:
+                self._notice = WITHOUT_HELPER
+            return plain_chatml(messages, add_generation_prompt=opened).parts
 
     def _with_bos(self, ids: list[int]) -> list[int]:
         """The ids behind one BOS, where the model wants one; many templates write it themselves."""

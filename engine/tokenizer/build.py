@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import tokenizers
 from tokenizers import models, pre_tokenizers
@@ -32,16 +32,12 @@ class Tokenizer:
     def __init__(self, vocab: Vocab) -> None:
         self.vocab = vocab
         self._spm = vocab.model == "llama"
-        special: dict[int, list[tuple[str, int]]] = {TokenType.CONTROL: [], TokenType.USER_DEFINED: []}
-        for token, kind in enumerate(vocab.types):
-            if kind in (TokenType.CONTROL, TokenType.UNKNOWN):
-                special[TokenType.CONTROL].append((vocab.tokens[token], token))
-            elif kind == TokenType.USER_DEFINED:
-                special[TokenType.USER_DEFINED].append((vocab.tokens[token], token))
-        self._partitioner = Partitioner(special[TokenType.CONTROL], special[TokenType.USER_DEFINED])
-        self._merger = _build_spm(vocab) if self._spm else _build_bpe(vocab)
+        ids = {token: i for i, token in enumerate(vocab.tokens)}
+        control = (TokenType.CONTROL.value, TokenType.UNKNOWN.value)
+        self._partitioner = Partitioner(_of_type(vocab, *control), _of_type(vocab, TokenType.USER_DEFINED.value))
+        self._merger = _build_spm(vocab, ids) if self._spm else _build_bpe(vocab, ids)
         self._alphabet = _byte_alphabet()
-        self._channel_tokens = _channel_tokens(vocab)
+        self._channel_tokens = _channel_tokens(ids)
 
     @property
     def n_vocab(self) -> int:
@@ -130,14 +126,18 @@ def _tidy_blanks(text: bytes) -> bytes:
     return text
 
 
-def _channel_tokens(vocab: Vocab) -> frozenset[int]:
+def _of_type(vocab: Vocab, *types: int) -> list[tuple[str, int]]:
+    """Texts and ids of the tokens of some types."""
+    return [(vocab.tokens[i], i) for i, kind in enumerate(vocab.types) if kind in types]
+
+
+def _channel_tokens(ids: Mapping[str, int]) -> frozenset[int]:
     """The tokens that structure messages in vocabularies with channels (gpt-oss). Tools that tokenize plain text always parse
     them; in conversations, whose parts say what is trusted, they are control tokens like others."""
-    names = {"<|start|>", "<|message|>", "<|channel|>", "<|constrain|>", "<|end|>"}
-    found = {token: i for i, token in enumerate(vocab.tokens) if token in names or token in ("<|return|>", "<|call|>")}
-    if not {"<|return|>", "<|call|>"} <= found.keys():
+    if "<|return|>" not in ids or "<|call|>" not in ids:
         return frozenset()
-    return frozenset(i for token, i in found.items() if token in names)
+    names = ("<|start|>", "<|message|>", "<|channel|>", "<|constrain|>", "<|end|>")
+    return frozenset(ids[name] for name in names if name in ids)
 
 
 def _encodable(text: str) -> str:
@@ -149,29 +149,33 @@ def _encodable(text: str) -> str:
     return text
 
 
-def _build_bpe(vocab: Vocab) -> tokenizers.Tokenizer:
+def _build_bpe(vocab: Vocab, ids: dict[str, int]) -> tokenizers.Tokenizer:
     rule = PRETOKENIZERS[vocab.pre]
-    ids = {token: i for i, token in enumerate(vocab.tokens)}
-    merges = list(_known_merges(vocab.merges, ids))
-    tokenizer = tokenizers.Tokenizer(models.BPE(ids, merges, ignore_merges=rule.ignore_merges))
+    tokenizer = tokenizers.Tokenizer(models.BPE(ids, _known_merges(vocab.merges, ids), ignore_merges=rule.ignore_merges))
     splits = [pre_tokenizers.Split(tokenizers.Regex(regex), "isolated") for regex in rule.regexes]
     byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence([*splits, byte_level])
     return tokenizer
 
 
-def _known_merges(merges: Sequence[str], ids: dict[str, int]) -> Iterator[tuple[str, str]]:
+def _known_merges(merges: Sequence[str], ids: dict[str, int]) -> list[tuple[str, str]]:
     """The merges as pairs; those that no token comes of are left out, for the library refuses them."""
-    for merge in merges:
-        cut = merge.find(" ", 1)
-        left, right = merge[:cut], merge[cut + 1 :]
-        if left in ids and right in ids and left + right in ids:
-            yield left, right
+    return [
+        (left, right)
+        for merge in merges
+        for left, right in (merge.split(" ", 1) if merge[0] != " " else _cut_later(merge),)
+        if left in ids and right in ids and left + right in ids
+    ]
 
 
-def _build_spm(vocab: Vocab) -> tokenizers.Tokenizer:
+def _cut_later(merge: str) -> tuple[str, str]:
+    """The halves of a merge whose first half begins with a blank."""
+    cut = merge.find(" ", 1)
+    return merge[:cut], merge[cut + 1 :]
+
+
+def _build_spm(vocab: Vocab, ids: dict[str, int]) -> tokenizers.Tokenizer:
     """SentencePiece merges the neighbours whose union is the token of the highest score: the best token's merges come first."""
-    ids = {token: i for i, token in enumerate(vocab.tokens)}
     scores = vocab.scores if len(vocab.scores) else [0.0] * len(vocab.tokens)
     best_first = sorted((i for t, i in ids.items() if len(t) > 1), key=lambda i: (-scores[i], i))
     merges = [

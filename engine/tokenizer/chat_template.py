@@ -13,7 +13,7 @@ from engine.spawn import HelperProcess
 from engine.tokenizer.template_rules import template_of, template_problem
 from engine.tokenizer.vocab import Vocab
 
-__all__ = ["CHATML", "RenderRequest", "Rendered", "TemplateHelper", "special_variables", "template_of"]
+__all__ = ["CHATML", "RenderRequest", "Rendered", "TemplateHelper", "plain_chatml", "special_variables", "template_of"]
 
 CHATML = (
     "{% for message in messages %}"
@@ -123,6 +123,18 @@ class TemplateHelper:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def plain_chatml(messages: Sequence[Mapping[str, Any]], *, add_generation_prompt: bool) -> Rendered:
+    """What the template `CHATML` gives, without a helper process: for when there is none."""
+    parts: list[tuple[str, bool]] = []
+    for message in messages:
+        parts.append((f"<|im_start|>{message['role']}\n", True))
+        parts.append((message["content"], message["role"] == "assistant"))
+        parts.append(("<|im_end|>\n", True))
+    if add_generation_prompt:
+        parts.append(("<|im_start|>assistant\n", True))
+    return Rendered(tuple(parts))
 
 
 def special_variables(vocab: Vocab) -> dict[str, Any]:

@@ -38,6 +38,7 @@ _EOG_TEXTS = frozenset(
 )
 _END_OF_TEXT = "</s>"
 """Ends the text in vocabularies where it is a control token; in others it is a tag of HTML that is only parsed like one."""
+_ENDS = _EOG_TEXTS | {_END_OF_TEXT}
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +111,7 @@ def _unsupported(file: GgufFile, key: str, what: str, supported: Iterable[str]) 
 
 def _with_control_ends(tokens: Sequence[str], types: Sequence[int]) -> Sequence[int]:
     """The types, with the tokens that end a text made control tokens where a converter forgot it."""
-    forgotten = [i for i, t in enumerate(tokens) if types[i] == TokenType.NORMAL and (t in _EOG_TEXTS or t == _END_OF_TEXT)]
+    forgotten = [i for i, t in enumerate(tokens) if t in _ENDS and types[i] == TokenType.NORMAL]
     if not forgotten:
         return types
     fixed = list(types)
@@ -120,8 +121,8 @@ def _with_control_ends(tokens: Sequence[str], types: Sequence[int]) -> Sequence[
 
 
 def _eog_ids(tokens: Sequence[str], types: Sequence[int], stored: Iterable[int | None]) -> frozenset[int]:
-    by_text = {token: i for i, token in enumerate(tokens) if token in _EOG_TEXTS}
-    by_text |= {token: i for i, token in enumerate(tokens) if token == _END_OF_TEXT and types[i] == TokenType.CONTROL}
+    ends = [(token, i) for i, token in enumerate(tokens) if token in _ENDS]
+    by_text = {token: i for token, i in ends if token != _END_OF_TEXT or types[i] == TokenType.CONTROL}
     if "<|return|>" in by_text and "<|call|>" in by_text:
         # In this vocabulary <|end|> closes a message, not the answer.
         by_text.pop("<|end|>", None)

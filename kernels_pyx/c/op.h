@@ -22,7 +22,10 @@ typedef enum {
     LD_OP_ADD = 7,        // y[r] += x[r]
     LD_OP_GATED_ACT = 8,  // y[r] = act(x[r]) * x2[r]
     LD_OP_ROWS = 9,       // y[r] = x[out_rows[r]]
-    LD_N_OPS = 10
+    LD_OP_ROUTE = 10,     // LINEAR of a router into y; the last task picks experts for all rows -> routes, see ld_routes
+    LD_OP_EXPERTS_UP = 11,   // y[s] = act(G_e x[r]) * (U_e x[r]) * weight of slot s, its row r and expert e
+    LD_OP_EXPERTS_DOWN = 12, // y[r] = sum over the slots s of row r of D_e x[s]
+    LD_N_OPS = 13
 } ld_op_kind;
 
 enum {
@@ -40,15 +43,18 @@ enum {
     LD_F_STORE = 2048,
     LD_F_NEOX = 4096,     // rotate pairs (j, j + n_rot/2), else (2j, 2j+1)
     LD_F_GELU = 8192,     // gated act: gelu-tanh, else silu
+    LD_F_SLOTS = 16384,   // the op has a row a slot: n_used times as many
+    LD_F_SHARE = 32768,   // ROUTE: weights are divided by their sum
 };
 
-typedef enum { LD_KV_F32 = 0, LD_KV_F16 = 1 } ld_kv_type;
+// Q8_0 has an f16 scale for every 32 values of a token and KV head, INT8 one for all of them; x ~ scale * q, |q| <= 127.
+typedef enum { LD_KV_F32 = 0, LD_KV_F16 = 1, LD_KV_Q8_0 = 2, LD_KV_INT8 = 3, LD_N_KV_TYPES = 4 } ld_kv_type;
 
 // F(C type, numpy code, name), A(..., count) for arrays. Fields that the kind does not read are 0.
 #define LD_OP_FIELDS(F, A)                                                                                                       \
     F(int32_t, "i4", kind)            /* ld_op_kind */                                                                           \
     F(int32_t, "i4", flags)           /* LD_F_* */                                                                               \
-    F(int32_t, "i4", n_weights)       /* EMBED 1, LINEAR 1..3 */                                                                 \
+    F(int32_t, "i4", n_weights)       /* EMBED, ROUTE, DOWN 1, UP 2, LINEAR 1..3 */                                               \
     F(int32_t, "i4", parts)           /* NORM: equal parts of a row, each normed alone */                                        \
     F(int64_t, "i8", x_offset)        /* input buffer; MERGE: partials */                                                        \
     F(int64_t, "i8", x_stride)        /* floats from row to row */                                                               \
@@ -61,7 +67,7 @@ typedef enum { LD_KV_F32 = 0, LD_KV_F16 = 1 } ld_kv_type;
     A(int64_t, "i8", act_stride, 3)      /* bytes from row to row */                                                             \
     A(uint64_t, "u8", w_data, 3)         /* const uint8_t*: weight matrices, all of `width` columns */                           \
     A(int64_t, "i8", w_stride, 3)        /* bytes from row to row */                                                             \
-    A(int64_t, "i8", w_rows, 3)          /* rows; EMBED: n_vocab */                                                              \
+    A(int64_t, "i8", w_rows, 3)          /* rows; EMBED: n_vocab; EXPERTS: of one expert, all lie in a row */                    \
     A(int32_t, "i4", w_format, 4)        /* ggml type id (the fourth entry is padding) */                                        \
     A(uint64_t, "u8", w_bias, 3)         /* const float*, w_rows values, 0 = none */                                             \
     A(int64_t, "i8", y_offset, 3)        /* output per weight, or the one output; LD_LOGITS */                                   \
@@ -79,7 +85,10 @@ typedef enum { LD_KV_F32 = 0, LD_KV_F16 = 1 } ld_kv_type;
     F(int32_t, "i4", n_rot)                                                                                                      \
     F(int32_t, "i4", k_type)          /* ld_kv_type */                                                                           \
     F(int32_t, "i4", v_type)                                                                                                     \
+    F(int32_t, "i4", n_experts)       /* ROUTE, EXPERTS */                                                                       \
+    F(int32_t, "i4", n_used)          /* experts that a row passes */                                                            \
     F(int32_t, "i4", reserved)        /* 0 */                                                                                    \
+    F(int64_t, "i8", routes_offset)   /* ld_routes in the arena */                                                               \
     F(double, "f8", scale)            /* of the scores */                                                                        \
     F(uint64_t, "u8", rope_table)     /* const float*: per position n_rot/2 cosines, then n_rot/2 sines */                       \
     F(uint64_t, "u8", q_norm_w)       /* const float*, head_dim values, 0 = no norm */                                           \
@@ -124,7 +133,32 @@ typedef struct {
     int32_t aborted;            // 1: the step was stopped and its output means nothing
 } ld_step_state;
 
+// Which row passes which expert: n_rows * n_used slots, grouped by expert in the order of ids, by row within a group. A slot is a
+// row of its own between EXPERTS_UP and EXPERTS_DOWN, so that an expert's rows lie side by side.
+#define LD_MAX_USED 64
+typedef struct {
+    int32_t *n_groups; // experts that any row passes
+    int32_t *expert;   // [n_groups]
+    int32_t *start;    // [n_groups + 1]: first slot of each group
+    int32_t *row;      // [slots]
+    float *weight;     // [slots]
+} ld_routes;
+
+static inline ld_routes ld_routes_in(uint8_t *at, int64_t n_experts, int64_t slots) {
+    int32_t *words = (int32_t *)at, *row = words + 16 + 2 * n_experts + 1;
+    return (ld_routes){words, words + 16, words + 16 + n_experts, row, (float *)(row + slots)};
+}
+static inline int64_t ld_routes_bytes(int64_t n_experts, int64_t slots) { return 4 * (16 + 2 * n_experts + 1 + 2 * slots); }
+
 static inline int64_t ld_v_pad(int64_t v_dim) { return (v_dim + 15) & ~(int64_t)15; }
+
+// The cache of one KV head in a block: LD_BLOCK * dim values, dim = head_dim of keys, ld_v_pad(v_dim) of values; for the 8-bit
+// types then f16 scales [group][LD_BLOCK].
+static inline int64_t ld_kv_group(int type, int64_t dim) { return type == LD_KV_Q8_0 ? 32 : dim; }
+static inline int64_t ld_kv_head_bytes(int type, int64_t dim) {
+    if (type <= LD_KV_F16) return dim * LD_BLOCK * (type == LD_KV_F16 ? 2 : 4);
+    return dim * LD_BLOCK + (dim + ld_kv_group(type, dim) - 1) / ld_kv_group(type, dim) * LD_BLOCK * 2;
+}
 
 // Decode attention cuts a past of `len` tokens in at most LD_MAX_CHUNKS chunks of this many keys: a function of len alone, so
 // that the result depends neither on the number of workers nor on who else is in the batch.

@@ -20,6 +20,7 @@ typedef struct {
 
 typedef struct {
     _Alignas(64) _Atomic int64_t done;
+    _Atomic int64_t finished; // ROUTE: tasks whose scores are there
     int64_t tasks;
 } counter;
 
@@ -46,120 +47,6 @@ const ld_field *ld_op_fields(int *n) {
     return fields;
 }
 
-// ---- checks ----
-
-static int inside(int64_t offset, int64_t stride, int64_t width, int64_t rows, int64_t bytes) {
-    return offset >= 0 && offset % 64 == 0 && stride >= width && stride % 16 == 0 && rows >= 1 &&
-           offset / 4 + (rows - 1) * stride + width <= bytes / 4;
-}
-
-static const char *check_weight(const ld_op *op, int i, const ld_table *table) {
-    int format = op->w_format[i];
-    if (!op->w_data[i] || op->w_rows[i] < 1) return "a weight is missing";
-    if (format < 0 || format >= table->n_formats || !table->formats[format].to_f32) return "a weight format without kernels";
-    if (op->w_stride[i] < (int64_t)ld_row_bytes(format, op->width)) return "weight rows overlap";
-    return NULL;
-}
-
-static const char *check_input(const ld_op *op, int64_t rows, int64_t bytes) {
-    if (op->width < 1) return "no width";
-    if (op->flags & LD_F_MERGE) {
-        if (op->width != (int64_t)op->n_heads * op->v_dim) return "merged heads do not make up the width";
-        int64_t floats = ld_partial_floats(op->n_heads, op->v_dim);
-        return inside(op->x_offset, op->x_stride, floats, rows, bytes) ? NULL : "partials outside the arena";
-    }
-    return inside(op->x_offset, op->x_stride, op->width, rows, bytes) ? NULL : "input outside the arena";
-}
-
-static const char *check_acts(const ld_node *node, int64_t rows, int64_t bytes) {
-    for (int a = 0; a < LD_N_ACTS; a++) {
-        if (!(node->acts_mask >> a & 1)) continue;
-        int64_t need = ld_act_row_bytes(a, node->op.width), offset = node->op.act_offset[a], stride = node->op.act_stride[a];
-        if (offset < 0 || offset % 64 || stride < need || stride % 64 || offset + (rows - 1) * stride + need > bytes)
-            return "activations outside the arena";
-    }
-    return NULL;
-}
-
-static const char *check_linear(const ld_node *node, int64_t rows, int64_t bytes, const ld_table *table) {
-    const ld_op *op = &node->op;
-    int gated = op->flags & LD_F_GATED;
-    if (op->n_weights < 1 || op->n_weights > LD_MAX_WEIGHTS || (gated && op->n_weights != 2)) return "wrong number of weights";
-    if (gated && op->w_rows[0] != op->w_rows[1]) return "gate and up differ in size";
-    for (int i = 0; i < op->n_weights; i++) {
-        const char *wrong = check_weight(op, i, table);
-        if (wrong) return wrong;
-        if (gated && i) break;
-        if (op->y_offset[i] != LD_LOGITS && !inside(op->y_offset[i], op->y_stride[i], op->w_rows[i], rows, bytes))
-            return "output outside the arena";
-        if (op->y_offset[i] == LD_LOGITS && !(op->flags & LD_F_OUT_ROWS)) return "logits of other rows than the wanted ones";
-    }
-    if (op->flags & LD_F_PREPARED) return check_acts(node, rows, bytes);
-    if (rows > LD_FEW_MAX) return "too many rows for an input stage of each worker's own";
-    return check_input(op, rows, bytes);
-}
-
-static const char *check_position(const ld_op *op, int64_t rows, int64_t bytes) {
-    if (op->n_kv_heads < 1 || op->head_dim < 2 || op->head_dim % 2 || op->head_dim > 2048) return "bad heads";
-    int q = op->kind != LD_OP_POSITION || (op->flags & LD_F_ROPE_Q) || op->q_norm_w;
-    int k = (op->flags & (LD_F_ROPE_K | LD_F_STORE)) || op->k_norm_w;
-    if (q && (op->n_heads < op->n_kv_heads || op->n_heads % op->n_kv_heads ||
-              !inside(op->q_offset, op->q_stride, (int64_t)op->n_heads * op->head_dim, rows, bytes)))
-        return "queries outside the arena";
-    if (k && !inside(op->k_offset, op->k_stride, (int64_t)op->n_kv_heads * op->head_dim, rows, bytes))
-        return "keys outside the arena";
-    if (op->flags & LD_F_STORE) {
-        if (op->v_dim < 1 || !inside(op->v_offset, op->v_stride, (int64_t)op->n_kv_heads * op->v_dim, rows, bytes))
-            return "values outside the arena";
-        if (!op->k_cache || !op->v_cache || op->block_bytes < 1) return "no cache";
-    }
-    int rotates = op->flags & (LD_F_ROPE_Q | LD_F_ROPE_K);
-    if (rotates && (!op->rope_table || op->n_rot < 2 || op->n_rot % 2 || op->n_rot > op->head_dim))
-        return "bad rotation";
-    return NULL;
-}
-
-static const char *check_attention(const ld_op *op, int64_t rows, int64_t bytes) {
-    const char *wrong = check_position(op, rows, bytes);
-    if (wrong) return wrong;
-    if (op->v_dim < 1 || !op->k_cache || !op->v_cache || op->block_bytes < 1 || (op->k_type | op->v_type) & ~1) return "no cache";
-    int64_t width = op->kind == LD_OP_ATTEND_ROWS ? ld_partial_floats(op->n_heads, op->v_dim) : (int64_t)op->n_heads * op->v_dim;
-    return inside(op->y_offset[0], op->y_stride[0], width, rows, bytes) ? NULL : "output outside the arena";
-}
-
-static const char *check_pointwise(const ld_op *op, int64_t rows, int64_t bytes) {
-    if (op->width < 1 || !inside(op->y_offset[0], op->y_stride[0], op->width, rows, bytes)) return "output outside the arena";
-    if (!inside(op->x_offset, op->x_stride, op->width, rows, bytes)) return "input outside the arena";
-    if (op->kind == LD_OP_GATED_ACT && !inside(op->x2_offset, op->x2_stride, op->width, rows, bytes))
-        return "second input outside the arena";
-    if (op->kind == LD_OP_NORM && (op->parts < 1 || op->width % op->parts)) return "unequal parts";
-    return NULL;
-}
-
-static const char *check(const ld_node *node, int64_t rows, int64_t bytes, const ld_table *table) {
-    const ld_op *op = &node->op;
-    switch (op->kind) {
-    case LD_OP_EMBED: {
-        const char *wrong = op->n_weights == 1 ? check_weight(op, 0, table) : "wrong number of weights";
-        if (wrong) return wrong;
-        return inside(op->y_offset[0], op->y_stride[0], op->width, rows, bytes) ? NULL : "output outside the arena";
-    }
-    case LD_OP_PREPARE: {
-        const char *wrong = check_input(op, rows, bytes);
-        return wrong ? wrong : check_acts(node, rows, bytes);
-    }
-    case LD_OP_LINEAR: return check_linear(node, rows, bytes, table);
-    case LD_OP_POSITION: return check_position(op, rows, bytes);
-    case LD_OP_ATTEND_ROWS:
-    case LD_OP_ATTEND_TILES: return check_attention(op, rows, bytes);
-    case LD_OP_NORM:
-    case LD_OP_ADD:
-    case LD_OP_GATED_ACT:
-    case LD_OP_ROWS: return check_pointwise(op, rows, bytes);
-    default: return "unknown kind";
-    }
-}
-
 // ---- building ----
 
 static void resolve(ld_node *node, const ld_table *table) {
@@ -176,7 +63,7 @@ static void resolve(ld_node *node, const ld_table *table) {
         node->few[i] = exact ? f->few_f32 : f->few;
         node->many[i] = exact ? f->many_f32 : f->many;
         node->act[i] = exact ? LD_ACT_F32 : f->act;
-        if (op->kind == LD_OP_LINEAR) node->acts_mask |= 1 << node->act[i];
+        if (op->kind != LD_OP_EMBED) node->acts_mask |= 1 << node->act[i];
     }
 }
 
@@ -206,9 +93,10 @@ ld_program *ld_program_new(const ld_op *ops, int64_t n_ops, uint8_t *base, int64
         node->op = ops[at];
         node->index = (int)at;
         resolve(node, table);
-        wrong = check(node, max_rows, bytes, table);
+        wrong = ld_node_check(node, max_rows, bytes, table);
         if (wrong) break;
-        if (node->op.kind == LD_OP_LINEAR) ld_linear_split(node, n_workers);
+        if (node->op.kind == LD_OP_LINEAR || node->op.kind == LD_OP_ROUTE) ld_linear_split(node, n_workers);
+        if (node->op.kind == LD_OP_EXPERTS_UP || node->op.kind == LD_OP_EXPERTS_DOWN) ld_experts_split(node, n_workers);
         if (node->op.kind == LD_OP_ATTEND_TILES) node->tile_rows = ld_attend_tile_rows(&node->op);
         int64_t need = ld_node_scratch(node, max_rows);
         if (need > scratch) scratch = need;
@@ -268,6 +156,7 @@ void ld_program_start(ld_program *p, ld_step_state *s) {
     for (int64_t i = 0; i < p->n_ops; i++) {
         int64_t tasks = p->counters[i].tasks = ld_node_tasks(&p->nodes[i], s);
         atomic_store_explicit(&p->counters[i].done, 0, memory_order_relaxed);
+        atomic_store_explicit(&p->counters[i].finished, 0, memory_order_relaxed);
         for (int w = 0; w < p->n_workers; w++) {
             share *mine = &p->shares[i * p->n_workers + w];
             atomic_store_explicit(&mine->next, tasks * w / p->n_workers, memory_order_relaxed);
@@ -324,6 +213,8 @@ void ld_program_worker(void *program, int worker) {
                 return;
             }
             ld_node_task(&p->nodes[i], &ctx, task);
+            if (p->nodes[i].op.kind == LD_OP_ROUTE && atomic_fetch_add(&p->counters[i].finished, 1) + 1 == p->counters[i].tasks)
+                ld_route(&p->nodes[i], &ctx);
         }
         if (mine) atomic_fetch_add(&p->counters[i].done, mine);
         if (p->nodes[i].op.flags & LD_F_SYNC) {
@@ -353,6 +244,9 @@ void ld_bad_value(ld_ctx *ctx, const ld_node *node) {
 int64_t ld_node_scratch(const ld_node *node, int64_t max_rows) {
     switch (node->op.kind) {
     case LD_OP_LINEAR: return ld_linear_scratch(node, max_rows);
+    case LD_OP_ROUTE: return ld_route_scratch(node, max_rows);
+    case LD_OP_EXPERTS_UP:
+    case LD_OP_EXPERTS_DOWN: return ld_experts_scratch(node, max_rows);
     case LD_OP_PREPARE: return node->op.width * 4 + 64;
     case LD_OP_POSITION: return ld_round(node->op.head_dim, 16) * 4 + ld_v_pad(node->op.v_dim) * 4;
     case LD_OP_ATTEND_ROWS:
@@ -364,7 +258,10 @@ int64_t ld_node_scratch(const ld_node *node, int64_t max_rows) {
 int64_t ld_node_tasks(const ld_node *node, const ld_step_state *state) {
     int64_t rows = ld_node_rows(node, state);
     switch (node->op.kind) {
-    case LD_OP_LINEAR: return ld_linear_tasks(node, rows);
+    case LD_OP_LINEAR:
+    case LD_OP_ROUTE: return ld_linear_tasks(node, rows);
+    case LD_OP_EXPERTS_UP:
+    case LD_OP_EXPERTS_DOWN: return ld_experts_tasks(node, rows);
     case LD_OP_ATTEND_ROWS:
     case LD_OP_ATTEND_TILES: return ld_attend_tasks(node, state);
     default: return (rows + LD_POINTWISE_ROWS - 1) / LD_POINTWISE_ROWS;
@@ -376,7 +273,10 @@ void ld_node_task(const ld_node *node, ld_ctx *ctx, int64_t task) {
     case LD_OP_EMBED: ld_embed_task(node, ctx, task); break;
     case LD_OP_NORM: ld_norm_task(node, ctx, task); break;
     case LD_OP_PREPARE: ld_prepare_task(node, ctx, task); break;
-    case LD_OP_LINEAR: ld_linear_task(node, ctx, task); break;
+    case LD_OP_LINEAR:
+    case LD_OP_ROUTE: ld_linear_task(node, ctx, task); break;
+    case LD_OP_EXPERTS_UP: ld_experts_up_task(node, ctx, task); break;
+    case LD_OP_EXPERTS_DOWN: ld_experts_down_task(node, ctx, task); break;
     case LD_OP_POSITION: ld_position_task(node, ctx, task); break;
     case LD_OP_ATTEND_ROWS: ld_attend_rows_task(node, ctx, task); break;
     case LD_OP_ATTEND_TILES: ld_attend_tiles_task(node, ctx, task); break;

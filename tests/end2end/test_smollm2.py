@@ -77,9 +77,10 @@ def test_the_tokenizer_gives_the_recorded_prompts() -> None:
         assert tokenizer.encode(case["prompt"], special=True, bos=False) == case["ids"]
 
 
-def test_perplexity_of_the_recorded_text(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("kv_type", ["f16", "q8_0", "int8"])
+def test_perplexity_of_the_recorded_text(capsys: pytest.CaptureFixture[str], kv_type: str) -> None:
     arguments = ["perplexity", str(need_included_model()), str(GOLDEN / "smollm2/ppl_text.txt"), "--json"]
-    assert main(arguments) == 0
+    assert main([*arguments, "-ctk", kv_type, "-ctv", kv_type]) == 0
     result = json.loads(capsys.readouterr().out)
     assert result["n_tokens"] == len(RECORDED["ppl"]["ids"])
     assert 20.95 < result["ppl"] < 21.25

@@ -1,4 +1,4 @@
-"""The golden llama models in the tree, and single-sequence steps over anything with `step`."""
+"""The golden models in the tree, and single-sequence steps over anything with `step`."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from engine.runtime.step import StepBatch
 from tests.helpers.models import GOLDEN
 
 LLAMAS = ("llama-gqa-rope3", "llama-mha-spm")
+MODELS = (*LLAMAS, "qwen3", "qwen3-yarn", "qwen3moe")
 PROMPTS = ("short", "medium", "long")
 BLOCK = 32
 
@@ -57,7 +58,13 @@ class Golden:
 
 def golden(name: str) -> Golden:
     """A golden model by name."""
-    return Golden(GOLDEN / f"models/{name}.f16.gguf", np.load(GOLDEN / f"models/{name}.golden.npz"))
+    return Golden(GOLDEN / f"models/{name}.f16.gguf", arrays(GOLDEN / f"models/{name}.golden.npz"))
+
+
+def arrays(path: Path) -> dict[str, Any]:
+    """Every array of a file of arrays."""
+    with np.load(path) as file:
+        return dict(file)
 
 
 def batch(ids: Sequence[int], position: int = 0, n_out: int | None = None) -> StepBatch:

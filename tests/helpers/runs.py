@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.arch.registry import build_spec
-from engine.arch.spec import BlockSpec, ModelSpec, Norm
+from engine.arch.spec import BlockSpec, DenseFfn, Linear, ModelSpec, MoeFfn, Norm
 from engine.gguf import types
 from engine.gguf.reader import read_gguf
 from engine.graph.build import build_graph
@@ -49,9 +49,10 @@ def write_model(
     v_dim: int = 16,
     n_ff: int = 96,
     n_ctx: int = 1024,
+    n_experts: int = 0,
     seed: int = 1,
 ) -> Path:
-    """A random llama model with qk-norm and bias tensors beside the usual ones, for specs that want them."""
+    """A random llama model with qk-norm, bias and (n_experts) expert tensors beside the usual ones, for specs that want them."""
     metadata: dict[str, Any] = tiny_metadata(
         n_layers=n_layers, n_embd=n_embd, n_heads=n_heads, n_kv_heads=n_kv_heads, n_ff=n_ff, n_ctx=n_ctx
     )
@@ -66,8 +67,8 @@ def write_model(
     def vector(name: str, n: int, low: float, high: float) -> Tensor:
         return (name, (n,), 0, struct.pack(f"<{n}f", *(rng.uniform(low, high) for _ in range(n))))
 
-    def weight(name: str, n_in: int, n_out: int) -> Tensor:
-        return (name, (n_in, n_out), matrix, tensor_bytes((n_in, n_out), matrix, rng, 1.5 * n_in**-0.5))
+    def weight(name: str, *shape: int) -> Tensor:
+        return (name, shape, matrix, tensor_bytes(shape, matrix, rng, 1.5 * shape[0] ** -0.5))
 
     n_vocab = metadata["llama.vocab_size"]
     tensors = [weight("token_embd.weight", n_embd, n_vocab), vector("output_norm.weight", n_embd, 0.5, 1.5)]
@@ -90,6 +91,13 @@ def write_model(
             weight(at + "ffn_up.weight", n_embd, n_ff),
             weight(at + "ffn_down.weight", n_ff, n_embd),
         ]
+        if n_experts:
+            tensors += [
+                (at + "router.weight", (n_embd, n_experts), 0, tensor_bytes((n_embd, n_experts), 0, rng, 1.5 * n_embd**-0.5)),
+                weight(at + "gate_exps.weight", n_embd, n_ff, n_experts),
+                weight(at + "up_exps.weight", n_embd, n_ff, n_experts),
+                weight(at + "down_exps.weight", n_ff, n_embd, n_experts),
+            ]
     path.write_bytes(build_gguf(metadata, tensors))
     return path
 
@@ -99,6 +107,7 @@ def everything(spec: ModelSpec) -> ModelSpec:
 
     def change(block: BlockSpec) -> BlockSpec:
         at, part, ffn = f"blk.{block.index}.", block.mixer, block.ffn
+        assert isinstance(ffn, DenseFfn)
         mixer = replace(
             part,
             q=replace(part.q, bias=at + "test_q.bias"),
@@ -110,6 +119,28 @@ def everything(spec: ModelSpec) -> ModelSpec:
         return replace(block, mixer=mixer, ffn=replace(ffn, gate=gate, down=down, act="gelu_tanh"))
 
     return replace(spec, blocks=tuple(change(block) for block in spec.blocks))
+
+
+def mixture(n_experts: int, n_used: int, *, norm_weights: bool = True) -> Change:
+    """Every block but the first a mixture of experts."""
+
+    def change(block: BlockSpec) -> BlockSpec:
+        at, ffn = f"blk.{block.index}.", block.ffn
+        if block.index == 0:
+            return block
+        assert isinstance(ffn, DenseFfn)
+        experts = MoeFfn(
+            router=Linear(at + "router.weight", ffn.gate.n_in, n_experts),
+            gate=replace(ffn.gate, weight=at + "gate_exps.weight"),
+            up=replace(ffn.up, weight=at + "up_exps.weight"),
+            down=replace(ffn.down, weight=at + "down_exps.weight"),
+            n_experts=n_experts,
+            n_used=n_used,
+            norm_weights=norm_weights,
+        )
+        return replace(block, ffn=experts)
+
+    return lambda spec: replace(spec, blocks=tuple(change(block) for block in spec.blocks))
 
 
 def no_progress(phase: str, done: int, total: int) -> None:

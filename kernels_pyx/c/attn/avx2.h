@@ -2,14 +2,15 @@
 #pragma GCC push_options
 #pragma GCC target("avx2,fma,f16c")
 
-static inline __attribute__((always_inline)) __m256 load_avx2(const void *b, size_t index, int half) {
-    return half ? _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)((const uint16_t *)b + index)))
-                : _mm256_loadu_ps((const float *)b + index);
+static inline __attribute__((always_inline)) __m256 load_avx2(const void *b, size_t index, const int bytes) {
+    if (bytes == 1) return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)((const int8_t *)b + index))));
+    return bytes == 2 ? _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)((const uint16_t *)b + index)))
+                      : _mm256_loadu_ps((const float *)b + index);
 }
 
 static inline __attribute__((always_inline)) void rows_avx2(const float *a, size_t a_stride, const void *b, size_t b_stride,
                                                             float *c, size_t c_stride, const float *scale, int64_t k,
-                                                            const int rows, const int half) {
+                                                            const int rows, const int bytes) {
     __m256 sum[6][2];
 #pragma GCC unroll 6
     for (int i = 0; i < rows; i++) {
@@ -18,7 +19,7 @@ static inline __attribute__((always_inline)) void rows_avx2(const float *a, size
         sum[i][1] = scale ? _mm256_mul_ps(_mm256_loadu_ps(c + i * c_stride + 8), factor) : factor;
     }
     for (int64_t t = 0; t < k; t++) {
-        __m256 b0 = load_avx2(b, t * b_stride, half), b1 = load_avx2(b, t * b_stride + 8, half);
+        __m256 b0 = load_avx2(b, t * b_stride, bytes), b1 = load_avx2(b, t * b_stride + 8, bytes);
 #pragma GCC unroll 6
         for (int i = 0; i < rows; i++) {
             __m256 weight = _mm256_broadcast_ss(a + i * a_stride + t);
@@ -35,14 +36,14 @@ static inline __attribute__((always_inline)) void rows_avx2(const float *a, size
 
 static inline __attribute__((always_inline)) void tile_avx2(const float *a, size_t a_stride, const void *b, size_t b_stride,
                                                             float *c, size_t c_stride, const float *scale, int64_t m, int64_t k,
-                                                            int64_t n, const int half) {
+                                                            int64_t n, const int bytes) {
     for (int64_t j = 0; j < n; j += 16) {
-        const void *column = half ? (const void *)((const uint16_t *)b + j) : (const void *)((const float *)b + j);
+        const void *column = (const uint8_t *)b + j * bytes;
         for (int64_t i = 0; i < m; i += 6) {
             const float *weights = a + i * a_stride, *factors = scale ? scale + i : NULL;
             float *out = c + i * c_stride + j;
             switch (m - i) {
-#define ROWS(r) rows_avx2(weights, a_stride, column, b_stride, out, c_stride, factors, k, r, half)
+#define ROWS(r) rows_avx2(weights, a_stride, column, b_stride, out, c_stride, factors, k, r, bytes)
             case 1: ROWS(1); break;
             case 2: ROWS(2); break;
             case 3: ROWS(3); break;
@@ -57,12 +58,26 @@ static inline __attribute__((always_inline)) void tile_avx2(const float *a, size
 
 static void tile_f32_avx2(const float *a, size_t a_stride, const void *b, size_t b_stride, float *c, size_t c_stride,
                           const float *scale, int64_t m, int64_t k, int64_t n) {
-    tile_avx2(a, a_stride, b, b_stride, c, c_stride, scale, m, k, n, 0);
+    tile_avx2(a, a_stride, b, b_stride, c, c_stride, scale, m, k, n, 4);
 }
 
 static void tile_f16_avx2(const float *a, size_t a_stride, const void *b, size_t b_stride, float *c, size_t c_stride,
                           const float *scale, int64_t m, int64_t k, int64_t n) {
+    tile_avx2(a, a_stride, b, b_stride, c, c_stride, scale, m, k, n, 2);
+}
+
+static void tile_i8_avx2(const float *a, size_t a_stride, const void *b, size_t b_stride, float *c, size_t c_stride,
+                         const float *scale, int64_t m, int64_t k, int64_t n) {
     tile_avx2(a, a_stride, b, b_stride, c, c_stride, scale, m, k, n, 1);
+}
+
+static void scale_avx2(const float *a, size_t a_stride, const float *scale, float *c, size_t c_stride, int64_t m, int add) {
+    for (int64_t i = 0; i < m; i++)
+        for (int64_t j = 0; j < LD_BLOCK; j += 8) {
+            __m256 product = _mm256_mul_ps(_mm256_loadu_ps(a + i * a_stride + j), _mm256_loadu_ps(scale + j));
+            if (add) product = _mm256_add_ps(_mm256_loadu_ps(c + i * c_stride + j), product);
+            _mm256_storeu_ps(c + i * c_stride + j, product);
+        }
 }
 
 #pragma GCC pop_options

@@ -2,14 +2,15 @@
 #pragma GCC push_options
 #pragma GCC target("avx512f,avx512bw,avx512vl,avx2,fma,f16c")
 
-static inline __attribute__((always_inline)) __m512 load_avx512(const void *b, size_t index, int half) {
-    return half ? _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)((const uint16_t *)b + index)))
-                : _mm512_loadu_ps((const float *)b + index);
+static inline __attribute__((always_inline)) __m512 load_avx512(const void *b, size_t index, const int bytes) {
+    if (bytes == 1) return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)((const int8_t *)b + index))));
+    return bytes == 2 ? _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)((const uint16_t *)b + index)))
+                      : _mm512_loadu_ps((const float *)b + index);
 }
 
 static inline __attribute__((always_inline)) void rows_avx512(const float *a, size_t a_stride, const void *b, size_t b_stride,
                                                               float *c, size_t c_stride, const float *scale, int64_t k,
-                                                              const int rows, const int vectors, const int half) {
+                                                              const int rows, const int vectors, const int bytes) {
     __m512 sum[12][2];
 #pragma GCC unroll 12
     for (int i = 0; i < rows; i++) {
@@ -21,7 +22,7 @@ static inline __attribute__((always_inline)) void rows_avx512(const float *a, si
     for (int64_t t = 0; t < k; t++) {
         __m512 value[2];
 #pragma GCC unroll 2
-        for (int v = 0; v < vectors; v++) value[v] = load_avx512(b, t * b_stride + 16 * v, half);
+        for (int v = 0; v < vectors; v++) value[v] = load_avx512(b, t * b_stride + 16 * v, bytes);
 #pragma GCC unroll 12
         for (int i = 0; i < rows; i++) {
             __m512 weight = _mm512_set1_ps(a[i * a_stride + t]);
@@ -37,12 +38,12 @@ static inline __attribute__((always_inline)) void rows_avx512(const float *a, si
 
 static inline __attribute__((always_inline)) void column_avx512(const float *a, size_t a_stride, const void *b, size_t b_stride,
                                                                 float *c, size_t c_stride, const float *scale, int64_t m,
-                                                                int64_t k, const int vectors, const int half) {
+                                                                int64_t k, const int vectors, const int bytes) {
     for (int64_t i = 0; i < m; i += 12) {
         const float *weights = a + i * a_stride, *factors = scale ? scale + i : NULL;
         float *out = c + i * c_stride;
         switch (m - i) {
-#define ROWS(r) rows_avx512(weights, a_stride, b, b_stride, out, c_stride, factors, k, r, vectors, half)
+#define ROWS(r) rows_avx512(weights, a_stride, b, b_stride, out, c_stride, factors, k, r, vectors, bytes)
         case 1: ROWS(1); break;
         case 2: ROWS(2); break;
         case 3: ROWS(3); break;
@@ -62,23 +63,28 @@ static inline __attribute__((always_inline)) void column_avx512(const float *a, 
 
 static inline __attribute__((always_inline)) void tile_avx512(const float *a, size_t a_stride, const void *b, size_t b_stride,
                                                               float *c, size_t c_stride, const float *scale, int64_t m,
-                                                              int64_t k, int64_t n, const int half) {
+                                                              int64_t k, int64_t n, const int bytes) {
     for (int64_t j = 0; j < n; j += 32) {
-        const void *column = half ? (const void *)((const uint16_t *)b + j) : (const void *)((const float *)b + j);
+        const void *column = (const uint8_t *)b + j * bytes;
         if (n - j >= 32)
-            column_avx512(a, a_stride, column, b_stride, c + j, c_stride, scale, m, k, 2, half);
+            column_avx512(a, a_stride, column, b_stride, c + j, c_stride, scale, m, k, 2, bytes);
         else
-            column_avx512(a, a_stride, column, b_stride, c + j, c_stride, scale, m, k, 1, half);
+            column_avx512(a, a_stride, column, b_stride, c + j, c_stride, scale, m, k, 1, bytes);
     }
 }
 
 static void tile_f32_avx512(const float *a, size_t a_stride, const void *b, size_t b_stride, float *c, size_t c_stride,
                             const float *scale, int64_t m, int64_t k, int64_t n) {
-    tile_avx512(a, a_stride, b, b_stride, c, c_stride, scale, m, k, n, 0);
+    tile_avx512(a, a_stride, b, b_stride, c, c_stride, scale, m, k, n, 4);
 }
 
 static void tile_f16_avx512(const float *a, size_t a_stride, const void *b, size_t b_stride, float *c, size_t c_stride,
                             const float *scale, int64_t m, int64_t k, int64_t n) {
+    tile_avx512(a, a_stride, b, b_stride, c, c_stride, scale, m, k, n, 2);
+}
+
+static void tile_i8_avx512(const float *a, size_t a_stride, const void *b, size_t b_stride, float *c, size_t c_stride,
+                           const float *scale, int64_t m, int64_t k, int64_t n) {
     tile_avx512(a, a_stride, b, b_stride, c, c_stride, scale, m, k, n, 1);
 }
 

@@ -14,15 +14,15 @@
 #define TILE_QUERIES 48 // queries (rows x heads of one KV head) of a prefill task
 
 const ld_attn_kernels *ld_attn_for(ld_isa isa) {
-    static const ld_attn_kernels scalar = {{tile_f32_scalar, tile_f16_scalar}, LD_ISA_SCALAR};
-    static const ld_attn_kernels avx2 = {{tile_f32_avx2, tile_f16_avx2}, LD_ISA_AVX2};
-    static const ld_attn_kernels avx512 = {{tile_f32_avx512, tile_f16_avx512}, LD_ISA_AVX512};
+    static const ld_attn_kernels scalar = {{tile_f32_scalar, tile_f16_scalar, tile_i8_scalar}, scale_scalar, LD_ISA_SCALAR};
+    static const ld_attn_kernels avx2 = {{tile_f32_avx2, tile_f16_avx2, tile_i8_avx2}, scale_avx2, LD_ISA_AVX2};
+    static const ld_attn_kernels avx512 = {{tile_f32_avx512, tile_f16_avx512, tile_i8_avx512}, scale_avx2, LD_ISA_AVX512};
     return isa >= LD_ISA_AVX512 ? &avx512 : isa >= LD_ISA_AVX2 ? &avx2 : &scalar;
 }
 
 // One worker's memory for m queries: scaled queries, scores, weighted sums, and per query what the online softmax keeps.
 typedef struct {
-    float *q, *scores, *sums, *max, *total, *factor, *ones;
+    float *q, *scores, *sums, *max, *total, *factor, *ones, *part, *scales; // the last two for 8-bit caches, of one block
     int64_t *limit; // keys < limit count for the query
 } room;
 
@@ -35,7 +35,8 @@ static int64_t padded_head(const ld_op *op) { return ld_round(op->head_dim, 16);
 
 int64_t ld_attend_scratch(const ld_node *node) {
     int64_t m = ld_round(queries_of(node), 16), head = padded_head(&node->op);
-    return (m * (head + KEYS + ld_v_pad(node->op.v_dim) + 4)) * 4 + m * 8;
+    int64_t dim = head > ld_v_pad(node->op.v_dim) ? head : ld_v_pad(node->op.v_dim);
+    return (m * (head + KEYS + ld_v_pad(node->op.v_dim) + 4 + LD_BLOCK) + ld_round(dim, 32)) * 4 + m * 8;
 }
 
 static room rooms(const ld_node *node, const ld_ctx *ctx) {
@@ -49,18 +50,18 @@ static room rooms(const ld_node *node, const ld_ctx *ctx) {
     r.max = at, at += m;
     r.total = at, at += m;
     r.factor = at, at += m;
-    r.ones = at;
+    r.ones = at, at += m;
+    r.part = at, at += m * LD_BLOCK;
+    r.scales = at; // [group][LD_BLOCK], groups of 32 at least
     return r;
 }
 
-static int64_t head_bytes(int64_t dim, int type) { return dim * LD_BLOCK * (type == LD_KV_F16 ? 2 : 4); }
-
 static const uint8_t *keys_at(const ld_op *op, int64_t block, int64_t kv_head) {
-    return (const uint8_t *)(uintptr_t)op->k_cache + block * op->block_bytes + kv_head * head_bytes(op->head_dim, op->k_type);
+    return (const uint8_t *)(uintptr_t)op->k_cache + block * op->block_bytes + kv_head * ld_kv_head_bytes(op->k_type, op->head_dim);
 }
 
 static const uint8_t *values_at(const ld_op *op, int64_t block, int64_t kv_head) {
-    int64_t bytes = head_bytes(ld_v_pad(op->v_dim), op->v_type);
+    int64_t bytes = ld_kv_head_bytes(op->v_type, ld_v_pad(op->v_dim));
     return (const uint8_t *)(uintptr_t)op->v_cache + block * op->block_bytes + kv_head * bytes;
 }
 
@@ -84,13 +85,52 @@ static void weigh(const ld_ctx *ctx, room *r, int64_t i, int64_t n, int64_t vali
     memset(s + valid, 0, (n - valid) * sizeof *s);
 }
 
+// The scales that follow the cached values of a KV head, as f32 in the room: [groups][LD_BLOCK].
+static void load_scales(const ld_ctx *ctx, room *r, const uint8_t *cached, int64_t dim, int64_t groups) {
+    ctx->table->vec.f16_to_f32((const uint16_t *)(cached + dim * LD_BLOCK), r->scales, groups * LD_BLOCK);
+}
+
+// scores[m][LD_BLOCK] of the keys of one block.
+static void score(const ld_node *node, const ld_ctx *ctx, room *r, const uint8_t *keys, float *scores, int64_t m) {
+    const ld_op *op = &node->op;
+    int64_t pad = padded_head(op), dim = op->head_dim;
+    if (op->k_type <= LD_KV_F16) {
+        ctx->attn->tile[op->k_type](r->q, pad, keys, LD_BLOCK, scores, KEYS, NULL, m, dim, LD_BLOCK);
+        return;
+    }
+    int64_t group = ld_kv_group(op->k_type, dim), groups = (dim + group - 1) / group;
+    load_scales(ctx, r, keys, dim, groups);
+    for (int64_t g = 0; g < groups; g++) {
+        ctx->attn->tile[2](r->q + g * group, pad, keys + g * group * LD_BLOCK, LD_BLOCK, r->part, LD_BLOCK, NULL, m,
+                           ld_min(group, dim - g * group), LD_BLOCK);
+        ctx->attn->scale(r->part, LD_BLOCK, r->scales + g * LD_BLOCK, scores, KEYS, m, g > 0);
+    }
+}
+
+// sums = sums * factor + weights[m][n] values[n]. For 8-bit values the scales of the tokens go into the weights.
+static void add_values(const ld_node *node, const ld_ctx *ctx, room *r, const uint8_t *values, const float *weights,
+                       const float *factor, int64_t m, int64_t n) {
+    const ld_op *op = &node->op;
+    int64_t dim = ld_v_pad(op->v_dim);
+    if (op->v_type <= LD_KV_F16) {
+        ctx->attn->tile[op->v_type](weights, KEYS, values, dim, r->sums, dim, factor, m, n, dim);
+        return;
+    }
+    int64_t group = ld_kv_group(op->v_type, dim), groups = (dim + group - 1) / group;
+    load_scales(ctx, r, values, dim, groups);
+    for (int64_t g = 0; g < groups; g++) {
+        ctx->attn->scale(weights, KEYS, r->scales + g * LD_BLOCK, r->part, LD_BLOCK, m, 0);
+        ctx->attn->tile[2](r->part, LD_BLOCK, values + g * group, dim, r->sums + g * group, dim, factor, m, n,
+                           ld_min(group, dim - g * group));
+    }
+}
+
 // m queries over the keys [from, to) of one sequence; query i sees keys < limit[i]. Leaves sums, max and total in the room.
 static void attend(const ld_node *node, const ld_ctx *ctx, room *r, const int32_t *blocks, int64_t kv_head, int64_t m,
                    int64_t from, int64_t to) {
     const ld_op *op = &node->op;
     int64_t v_pad = ld_v_pad(op->v_dim);
-    int64_t key_bytes = head_bytes(op->head_dim, op->k_type), value_bytes = head_bytes(v_pad, op->v_type);
-    ld_attn_tile by_keys = ctx->attn->tile[op->k_type], by_values = ctx->attn->tile[op->v_type];
+    int64_t key_bytes = ld_kv_head_bytes(op->k_type, op->head_dim), value_bytes = ld_kv_head_bytes(op->v_type, v_pad);
     memset(r->sums, 0, m * v_pad * sizeof *r->sums);
     for (int64_t i = 0; i < m; i++) r->max[i] = -INFINITY, r->total[i] = 0.0f, r->ones[i] = 1.0f;
     for (int64_t start = from; start < to; start += KEYS) {
@@ -99,13 +139,12 @@ static void attend(const ld_node *node, const ld_ctx *ctx, room *r, const int32_
             int64_t at = (start + b) / LD_BLOCK;
             if (start + b + LD_BLOCK < to) fetch(keys_at(op, blocks[at + 1], kv_head), key_bytes);
             fetch(values_at(op, blocks[at], kv_head), value_bytes);
-            by_keys(r->q, padded_head(op), keys_at(op, blocks[at], kv_head), LD_BLOCK, r->scores + b, KEYS, NULL, m, op->head_dim,
-                    LD_BLOCK);
+            score(node, ctx, r, keys_at(op, blocks[at], kv_head), r->scores + b, m);
         }
         for (int64_t i = 0; i < m; i++) weigh(ctx, r, i, n, ld_min(n, r->limit[i] - start));
         for (int64_t b = 0; b < n; b += LD_BLOCK)
-            by_values(r->scores + b, KEYS, values_at(op, blocks[(start + b) / LD_BLOCK], kv_head), v_pad, r->sums, v_pad,
-                      b ? r->ones : r->factor, m, ld_min(LD_BLOCK, n - b), v_pad);
+            add_values(node, ctx, r, values_at(op, blocks[(start + b) / LD_BLOCK], kv_head), r->scores + b,
+                       b ? r->ones : r->factor, m, ld_min(LD_BLOCK, n - b));
     }
 }
 

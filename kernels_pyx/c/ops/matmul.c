@@ -19,7 +19,7 @@ static int64_t temp_floats(const ld_node *node, int64_t max_rows) {
 // Scratch: [one f32 row][acts of LD_FEW_MAX rows, unless PREPARED][outputs before the epilogue][unpacked weights]
 static int64_t acts_at(const ld_node *node) { return ld_round(node->op.width * 4, 64); }
 
-static int64_t temp_at(const ld_node *node) {
+int64_t ld_input_bytes(const ld_node *node) {
     int64_t at = acts_at(node);
     if (node->op.flags & LD_F_PREPARED) return at;
     for (int a = 0; a < LD_N_ACTS; a++)
@@ -29,7 +29,7 @@ static int64_t temp_at(const ld_node *node) {
 
 int64_t ld_linear_scratch(const ld_node *node, int64_t max_rows) {
     int64_t unpacked = max_rows > LD_FEW_MAX ? ld_many_scratch_bytes(node->op.width) : 0;
-    return temp_at(node) + temp_floats(node, max_rows) * 4 + ld_round(unpacked, 64);
+    return ld_input_bytes(node) + temp_floats(node, max_rows) * 4 + ld_round(unpacked, 64);
 }
 
 void ld_linear_split(ld_node *node, int n_workers) {
@@ -81,8 +81,7 @@ void ld_prepare_task(const ld_node *node, ld_ctx *ctx, int64_t task) {
     }
 }
 
-// Where the activations of this op lie for this worker; makes them first if they are its own and not there yet.
-static const uint8_t *input_of(const ld_node *node, ld_ctx *ctx, int64_t n_rows, int act, size_t *stride) {
+const uint8_t *ld_input_of(const ld_node *node, ld_ctx *ctx, int64_t n_rows, int act, size_t *stride) {
     if (node->op.flags & LD_F_PREPARED) {
         *stride = node->op.act_stride[act];
         return ctx->base + node->op.act_offset[act];
@@ -109,12 +108,12 @@ static void multiply(const ld_node *node, ld_ctx *ctx, int i, int64_t first, int
                      int64_t stride) {
     const ld_op *op = &node->op;
     size_t from_stride;
-    const uint8_t *act = input_of(node, ctx, n_rows, node->act[i], &from_stride);
+    const uint8_t *act = ld_input_of(node, ctx, n_rows, node->act[i], &from_stride);
     const uint8_t *w = (const uint8_t *)(uintptr_t)op->w_data[i] + first * op->w_stride[i];
     if (n_rows <= LD_FEW_MAX) {
         node->few[i](w, op->w_stride[i], act, from_stride, n_rows, y, stride, op->width, n);
     } else {
-        uint8_t *unpacked = ctx->scratch + temp_at(node) + temp_floats(node, n_rows) * 4;
+        uint8_t *unpacked = ctx->scratch + ld_input_bytes(node) + temp_floats(node, n_rows) * 4;
         node->many[i](w, op->w_stride[i], act, from_stride, n_rows, y, stride, op->width, n, unpacked);
     }
     const float *bias = (const float *)(uintptr_t)op->w_bias[i];
@@ -138,7 +137,7 @@ void ld_linear_task(const ld_node *node, ld_ctx *ctx, int64_t task) {
             if (!ctx->table->vec.all_finite(y + r * stride, n)) ld_bad_value(ctx, node);
         return;
     }
-    float *temp = (float *)(ctx->scratch + temp_at(node)), *second = temp + n_rows * chunk;
+    float *temp = (float *)(ctx->scratch + ld_input_bytes(node)), *second = temp + n_rows * chunk;
     multiply(node, ctx, i, first, n, n_rows, temp, chunk);
     if (op->flags & LD_F_GATED) multiply(node, ctx, 1, first, n, n_rows, second, chunk);
     for (int64_t r = 0; r < n_rows; r++) {

@@ -84,25 +84,56 @@ static void rotate(const ld_op *op, int64_t position, float *head) {
     }
 }
 
+// One head of one token to 8 bits: q[j * stride], and a scale for each group at scales[g * LD_BLOCK]. The scale is rounded to f16
+// first, so that values are divided by what they will be multiplied with. A group with a value that is not finite has the scale NaN.
+static void store_quants(const ld_ctx *ctx, const float *x, int64_t n, int64_t group, int8_t *q, int64_t stride, uint16_t *scales) {
+    for (int64_t g = 0; g * group < n; g++) {
+        const float *from = x + g * group;
+        int64_t count = ld_min(group, n - g * group);
+        float max = 0.0f, scale;
+        int finite = 1;
+        for (int64_t j = 0; j < count; j++) {
+            float size = fabsf(from[j]);
+            finite &= size <= 3e38f;
+            max = size > max ? size : max;
+        }
+        scale = finite ? max / 127.0f : NAN;
+        ctx->table->vec.f32_to_f16(&scale, scales + g * LD_BLOCK, 1);
+        ctx->table->vec.f16_to_f32(scales + g * LD_BLOCK, &scale, 1);
+        float factor = scale > 0.0f ? 1.0f / scale : 0.0f;
+        for (int64_t j = 0; j < count; j++) {
+            float value = from[j] * factor;
+            value = value > 127.0f ? 127.0f : value < -127.0f ? -127.0f : value;
+            q[(g * group + j) * stride] = finite ? (int8_t)lrintf(value) : 0;
+        }
+    }
+}
+
 void ld_store_row(const ld_node *node, ld_ctx *ctx, int64_t row, int64_t kv_head, const float *k, uint16_t *halves) {
     const ld_op *op = &node->op;
     int64_t position = ctx->state->positions[row], slot = position % LD_BLOCK, v_pad = ld_v_pad(op->v_dim);
     int64_t block = ctx->state->block_table[ctx->state->seq_of_row[row] * ctx->state->table_stride + position / LD_BLOCK];
-    uint8_t *keys = (uint8_t *)(uintptr_t)op->k_cache + block * op->block_bytes;
-    uint8_t *values = (uint8_t *)(uintptr_t)op->v_cache + block * op->block_bytes;
+    uint8_t *keys = (uint8_t *)(uintptr_t)op->k_cache + block * op->block_bytes + kv_head * ld_kv_head_bytes(op->k_type, op->head_dim);
+    uint8_t *values = (uint8_t *)(uintptr_t)op->v_cache + block * op->block_bytes + kv_head * ld_kv_head_bytes(op->v_type, v_pad);
     const float *v = ld_row(ctx, op->v_offset, op->v_stride, row) + kv_head * op->v_dim;
     if (op->k_type == LD_KV_F16) {
-        uint16_t *to = (uint16_t *)keys + kv_head * op->head_dim * LD_BLOCK + slot;
+        uint16_t *to = (uint16_t *)keys + slot;
         ctx->table->vec.f32_to_f16(k, halves, op->head_dim);
         for (int64_t d = 0; d < op->head_dim; d++) to[d * LD_BLOCK] = halves[d];
-    } else {
-        float *to = (float *)keys + kv_head * op->head_dim * LD_BLOCK + slot;
+    } else if (op->k_type == LD_KV_F32) {
+        float *to = (float *)keys + slot;
         for (int64_t d = 0; d < op->head_dim; d++) to[d * LD_BLOCK] = k[d];
+    } else {
+        store_quants(ctx, k, op->head_dim, ld_kv_group(op->k_type, op->head_dim), (int8_t *)keys + slot, LD_BLOCK,
+                     (uint16_t *)(keys + op->head_dim * LD_BLOCK) + slot);
     }
     if (op->v_type == LD_KV_F16)
-        ctx->table->vec.f32_to_f16(v, (uint16_t *)values + (kv_head * LD_BLOCK + slot) * v_pad, op->v_dim);
+        ctx->table->vec.f32_to_f16(v, (uint16_t *)values + slot * v_pad, op->v_dim);
+    else if (op->v_type == LD_KV_F32)
+        memcpy((float *)values + slot * v_pad, v, op->v_dim * sizeof *v);
     else
-        memcpy((float *)values + (kv_head * LD_BLOCK + slot) * v_pad, v, op->v_dim * sizeof *v);
+        store_quants(ctx, v, op->v_dim, ld_kv_group(op->v_type, v_pad), (int8_t *)values + slot * v_pad, 1,
+                     (uint16_t *)(values + v_pad * LD_BLOCK) + slot);
 }
 
 // A head of queries or keys: norm if it has a weight, rotate if flagged. In place.

@@ -9,6 +9,7 @@ import pytest
 from app.ops.model_files import describe, find_in_folder, name_and_quant
 from app.ops.prompts import conversation, sampling_of, title_of
 from app.store.rows import MessageRow
+from engine.api.events import Notice
 from engine.api.values import ChatMessage, SamplingParams
 from tests.app.ops.conftest import Bench
 from tests.helpers.fake_engine import OUT_OF_MEMORY, Load
@@ -40,6 +41,12 @@ def test_loading_can_be_stopped(bench: Bench) -> None:
     with bench.qtbot.waitSignal(bench.models.notice):
         bench.models.cancel_loading()
     assert bench.bridge.state.kind == "no_model"
+
+
+def test_notices_of_the_engine_are_told(bench: Bench) -> None:
+    with bench.qtbot.waitSignal(bench.models.notice) as told:
+        bench.bridge.happened.emit(Notice(bench.bridge.new_id(), "Plain ChatML is used."))
+    assert told.args == ["Plain ChatML is used."]
 
 
 def test_unload(bench: Bench) -> None:

@@ -2,26 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
 from engine.arch.registry import build_spec
+from engine.arch.spec import MoeFfn
 from engine.errors import GgufError, UnsupportedModel
-
-
-@dataclass
-class Tensor:
-    shape: tuple[int, ...]
-
-
-@dataclass
-class File:
-    """A header without a file."""
-
-    metadata: dict[str, Any]
-    tensors: dict[str, Tensor]
+from tests.helpers.headers import File, Tensor
 
 
 def llama(**changes: Any) -> File:
@@ -92,6 +80,16 @@ def test_one_value_a_layer() -> None:
     assert [block.ffn.gate.n_out for block in spec.blocks] == [48, 48]
 
 
+def test_a_mixture_of_experts() -> None:
+    file = llama(expert_count=8, expert_used_count=2)
+    for i in range(2):
+        file.tensors |= {f"blk.{i}.ffn_gate_inp.weight": Tensor((32, 8)), f"blk.{i}.ffn_down_exps.weight": Tensor((48, 32, 8))}
+        file.tensors |= {f"blk.{i}.ffn_{part}_exps.weight": Tensor((32, 48, 8)) for part in ("gate", "up")}
+    ffn = build_spec(file).blocks[1].ffn
+    assert isinstance(ffn, MoeFfn)
+    assert (ffn.n_experts, ffn.n_used, ffn.gate.n_out, ffn.norm_weights) == (8, 2, 48, True)
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
@@ -118,7 +116,7 @@ def test_contradictions_name_the_key(changes: dict[str, Any], words: str) -> Non
         build_spec(llama(**changes))
 
 
-@pytest.mark.parametrize(("changes", "words"), [({"expert_count": 8}, "expert_count"), ({"rope__scaling__type": "yarn"}, "yarn")])
+@pytest.mark.parametrize(("changes", "words"), [({"rope__scaling__type": "longrope"}, "longrope")])
 def test_what_is_not_run_is_said(changes: dict[str, Any], words: str) -> None:
     with pytest.raises(UnsupportedModel, match=words):
         build_spec(llama(**changes))

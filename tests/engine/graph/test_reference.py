@@ -1,4 +1,4 @@
-"""The numpy run of the graph gives the recorded logits and answers of both golden llama models."""
+"""The numpy run of the graph gives the recorded logits and answers of every golden model."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from engine.gguf.reader import read_gguf
 from engine.graph.build import build_graph
 from engine.graph.reference import ReferenceModel, rope_frequencies
 from engine.runtime.step import StepBatch
-from tests.helpers.golden_models import LLAMAS, PROMPTS, batch, golden, greedy
+from tests.helpers.golden_models import LLAMAS, MODELS, PROMPTS, batch, golden, greedy
 
 
 def model_of(name: str, **options: object) -> ReferenceModel:
@@ -23,7 +23,7 @@ def model_of(name: str, **options: object) -> ReferenceModel:
     return ReferenceModel(file, spec, build_graph(spec), **options)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("name", LLAMAS)
+@pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("prompt", PROMPTS)
 def test_logits_equal_the_recorded_ones(name: str, prompt: str) -> None:
     recorded = golden(name).logits(prompt)
@@ -31,7 +31,7 @@ def test_logits_equal_the_recorded_ones(name: str, prompt: str) -> None:
     assert np.abs(logits - recorded).max() < 2e-3
 
 
-@pytest.mark.parametrize("name", LLAMAS)
+@pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("prompt", PROMPTS)
 def test_greedy_answers_equal_the_recorded_ones(name: str, prompt: str) -> None:
     assert greedy(model_of(name), golden(name).ids(prompt), 32) == golden(name).greedy(prompt)

@@ -13,7 +13,14 @@ from engine.errors import InvalidRequest, PlacementError
 from engine.gguf.reader import read_gguf
 from engine.placement.options import LoadOptions
 from engine.placement.placement import Numa, default_placement, plan_workers, units_of
+from tests.helpers.golden_models import golden
 from tests.helpers.runs import write_model
+
+
+def test_experts_can_be_placed_by_themselves() -> None:
+    units = units_of(build_spec(read_gguf(golden("qwen3moe").path)))
+    assert UnitId("experts", 2) in units
+    assert len(set(units)) == 2 + 3 * 4
 
 
 def test_default_placement_covers_every_unit_once(tmp_path: Path) -> None:

@@ -18,9 +18,22 @@ from engine.graph.ops import Add, Buffer, GatedAct, Graph, Linear, Norm, OutRows
 from engine.placement.options import LoadOptions
 from engine.placement.placement import Numa, default_placement
 from engine.program.fuse import Phase, fuse
-from engine.program.lane_ops import LaneAdd, LaneGatedAct, LaneLinear, LaneNorm, LaneOp, LaneRows, reads, writes
+from engine.program.lane_ops import (
+    LaneAdd,
+    LaneExpertsDown,
+    LaneExpertsUp,
+    LaneGatedAct,
+    LaneLinear,
+    LaneNorm,
+    LaneOp,
+    LaneRoute,
+    LaneRows,
+    reads,
+    writes,
+)
 from engine.program.lower import lower
 from engine.program.plan import Plan
+from tests.helpers.golden_models import golden
 from tests.helpers.runs import everything, write_model
 
 FFN = UnitId("ffn", 0)
@@ -52,6 +65,19 @@ def test_a_decoded_layer_is_five_ops(path: Path, rich: bool) -> None:
     assert isinstance(out, LaneLinear) and out.epilogue == "add" and out.source.merge is not None
     assert isinstance(gate, LaneLinear) and gate.epilogue == ("gelu_tanh" if rich else "silu")
     assert isinstance(down, LaneLinear) and down.epilogue == "add" and down.acts is None
+
+
+def test_a_decoded_mixture_is_three_ops() -> None:
+    ops = _plan(golden("qwen3moe").path, "decode", 1).lanes[0].ops
+    assert _kinds(ops, 1)[3:] == ["LaneRoute", "LaneExpertsUp", "LaneExpertsDown"]
+    _, up, down = (op for op in ops if op.unit.layer == 1 and isinstance(op, LaneRoute | LaneExpertsUp | LaneExpertsDown))
+    assert isinstance(up, LaneExpertsUp) and up.acts is None and up.source.norm is not None
+    assert isinstance(down, LaneExpertsDown) and down.add
+
+
+def test_a_prefilled_mixture_quantises_once_for_all_workers() -> None:
+    ops = _plan(golden("qwen3moe").path, "prefill", 64).lanes[0].ops
+    assert _kinds(ops, 1)[-4:] == ["LanePrepare", "LaneRoute", "LaneExpertsUp", "LaneExpertsDown"]  # f16: no second input stage
 
 
 def test_a_prefilled_layer_quantises_once_for_all_workers(path: Path) -> None:

@@ -16,6 +16,7 @@ from engine.api.events import (
     Finished,
     LoadProgress,
     ModelUnloaded,
+    Notice,
     PrefillProgress,
     Queued,
     Sensors,
@@ -24,6 +25,7 @@ from engine.api.events import (
 )
 from engine.api.values import ChatMessage, LoadOptions, RequestId, SamplingParams
 from engine.errors import EngineBug
+from engine.tokenizer import chat_template
 from tests.helpers.golden_models import LLAMAS, golden
 from tests.helpers.recorder import Recorder, chat, new_id
 
@@ -130,6 +132,16 @@ def test_continuing_an_answer_gives_the_rest_of_it(ready: Recorder) -> None:
 def test_continuing_without_an_answer_is_refused(ready: Recorder) -> None:
     end = ready.run(chat("Count with me", continue_last=True))
     assert isinstance(end, Failed) and "no answer to continue" in end.message
+
+
+def test_without_the_template_helper_answers_come_with_a_notice(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chat_template, "WORKER", "engine.tokenizer.no_such_worker")
+    recorder.load(TINY)
+    first, second = chat("Hello"), chat("Hello again")
+    for command in (first, second):
+        assert recorder.finished(command).usage.n_generated > 0
+    assert [type(event) for event in recorder.of(first.request_id)[:2]] == [Notice, Queued]
+    assert not any(isinstance(event, Notice) for event in recorder.of(second.request_id))
 
 
 def test_text_of_users_holds_no_control_tokens(ready: Recorder) -> None:
@@ -253,7 +265,8 @@ def test_a_replaced_file_is_noticed_before_the_next_prompt(recorder: Recorder, t
 )
 def test_requests_that_cannot_be_served(ready: Recorder, command: Generate, words: str) -> None:
     end = ready.run(command)
-    assert isinstance(end, Failed) and end.kind == "InvalidRequest" and words in end.message
+    kind = "ContextFull" if "context" in words else "InvalidRequest"
+    assert isinstance(end, Failed) and end.kind == kind and words in end.message
 
 
 def test_a_raw_prompt_gets_one_bos(ready: Recorder) -> None:

@@ -11,6 +11,7 @@ from engine.api.values import ChatMessage, RequestId
 from engine.errors import InvalidRequest, TemplateError
 from engine.gguf.reader import read_gguf
 from engine.session.prompt import PromptBuilder, cut
+from engine.tokenizer import chat_template
 from engine.tokenizer.build import Tokenizer
 from engine.tokenizer.chat_template import TemplateHelper, template_of
 from engine.tokenizer.vocab import Vocab
@@ -101,6 +102,27 @@ def test_a_template_that_refuses_says_why(helper: TemplateHelper, tokenizer: Tok
     builder = PromptBuilder(tokenizer, helper, "{{ raise_exception('only questions, please') }}")
     with pytest.raises(TemplateError, match="only questions, please"):
         builder.of_messages(user("hello"), {})
+
+
+def test_without_the_helper_prompts_are_plain_chatml_and_say_so_once(
+    helper: TemplateHelper, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(chat_template, "WORKER", "engine.tokenizer.no_such_worker")
+    with TemplateHelper() as broken:
+        builder = PromptBuilder(tokenizer, broken, WITH_BOS)
+        talk = (*user("one"), ChatMessage("assistant", "two"), *user("three"))
+        assert builder.of_messages(talk, {}) == PromptBuilder(tokenizer, helper, None).of_messages(talk, {})
+        notice = builder.take_notice()
+        assert notice is not None and "plain ChatML" in notice
+        going_on = builder.of_messages(talk[:2], {}, continue_last=True)
+        assert text_of(tokenizer, going_on).endswith("<|im_start|>assistant\ntwo")
+        assert builder.take_notice() is None
+
+
+def test_a_hostile_template_stays_an_error_without_the_helper(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chat_template, "WORKER", "engine.tokenizer.no_such_worker")
+    with TemplateHelper() as broken, pytest.raises(TemplateError, match="hostile or broken"):
+        PromptBuilder(tokenizer, broken, "{{ '" + "x" * 2_000_000 + "' }}").of_messages(user("hello"), {})
 
 
 def test_parts_are_cut_at_the_mark() -> None:

@@ -1,4 +1,4 @@
-"""The compiled engine gives the recorded logits and answers of both golden llama models, exactly and with its default kernels."""
+"""The compiled engine gives the recorded logits and answers of the golden models, exactly and with its default kernels."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from engine.graph.build import build_graph
 from engine.graph.reference import ReferenceModel
 from engine.runtime.loader import LoadedModel, load
 from kernels_pyx.executor import AbortFlag
-from tests.helpers.golden_models import LLAMAS, PROMPTS, batch, golden, greedy
+from tests.helpers.golden_models import MODELS, PROMPTS, batch, golden, greedy
 
 EXACT = LoadOptions(k_type="f32", v_type="f32", f32_activations=True)
 
@@ -31,7 +31,7 @@ def loaded(name: str, options: LoadOptions) -> Iterator[LoadedModel]:
         model.close()
 
 
-@pytest.mark.parametrize("name", LLAMAS)
+@pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("prompt", PROMPTS)
 class TestGolden:
     def test_exact_logits_equal_the_recorded_ones_and_the_numpy_run(self, name: str, prompt: str) -> None:

@@ -1,0 +1,194 @@
+"""The parts that families share, read from a header: attention, feed-forward networks, rotations, and what surrounds blocks.
+
+A family says which of them its blocks have; every tensor that is named here is known to exist with the right shape.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from engine.arch.hparams import MAX_BLOCKS, Header
+from engine.arch.spec import Attention, BlockSpec, DenseFfn, Linear, ModelSpec, MoeFfn, Norm, Rope, RopeKind, Yarn
+from engine.errors import GgufError, UnsupportedModel
+
+MAX_HEADS = 4096
+MAX_EXPERTS = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """What all blocks of a decoder have in common, and the heads of each."""
+
+    n_embd: int
+    n_layers: int
+    eps: float
+    n_heads: tuple[int, ...]
+    n_kv_heads: tuple[int, ...]
+
+
+def frame(header: Header) -> Frame:
+    """The frame of the model. Raises GgufError: missing or contradicting metadata."""
+    n_layers = header.integer("block_count", low=1, high=MAX_BLOCKS)
+    n_heads = header.per_layer("attention.head_count", n_layers, high=MAX_HEADS)
+    return Frame(
+        n_embd=header.integer("embedding_length", low=1),
+        n_layers=n_layers,
+        eps=header.number("attention.layer_norm_rms_epsilon", low=0.0, high=1.0),
+        n_heads=n_heads,
+        n_kv_heads=_kv_heads(header, n_heads),
+    )
+
+
+def decoder(header: Header, common: Frame, blocks: tuple[BlockSpec, ...]) -> ModelSpec:
+    """The whole model around its blocks; the head is the embedding where the file has no other. Raises GgufError."""
+    n_vocab = header.n_vocab()
+    embed = header.tensor("token_embd.weight", common.n_embd, n_vocab)
+    tied = Linear(embed, common.n_embd, n_vocab)
+    return ModelSpec(
+        architecture=header.architecture,
+        n_vocab=n_vocab,
+        n_embd=common.n_embd,
+        context_length=header.integer("context_length", low=1, high=1 << 30),
+        embed=embed,
+        blocks=blocks,
+        out_norm=norm(header, "output_norm", common.n_embd, common.eps),
+        head=header.linear("output", common.n_embd, n_vocab) if header.has("output.weight") else tied,
+    )
+
+
+def norm(header: Header, name: str, width: int, eps: float) -> Norm:
+    """The RMS norm `name`.weight [width]. Raises GgufError."""
+    return Norm(header.tensor(f"{name}.weight", width), eps)
+
+
+def attention(header: Header, common: Frame, index: int, kind: RopeKind, *, qk_norm: bool = False) -> Attention:
+    """Grouped-query attention of block `index`; qk_norm: queries and keys are normed per head before they turn.
+
+    Raises:
+        UnsupportedModel: a scaling of RoPE that is not run. GgufError: missing or contradicting metadata and tensors.
+    """
+    at, n_embd = f"blk.{index}", common.n_embd
+    n_heads, n_kv_heads = common.n_heads[index], common.n_kv_heads[index]
+    head_dim = header.integer("attention.key_length", _default_head_dim(header, n_embd, n_heads), low=1, high=4096)
+    v_dim = header.integer("attention.value_length", head_dim, low=1, high=4096)
+    return Attention(
+        q=header.linear(f"{at}.attn_q", n_embd, n_heads * head_dim),
+        k=header.linear(f"{at}.attn_k", n_embd, n_kv_heads * head_dim),
+        v=header.linear(f"{at}.attn_v", n_embd, n_kv_heads * v_dim),
+        out=header.linear(f"{at}.attn_output", n_heads * v_dim, n_embd),
+        n_heads=n_heads,
+        n_kv_heads=n_kv_heads,
+        head_dim=head_dim,
+        v_dim=v_dim,
+        scale=header.number("attention.scale", 0.0, low=0.0, high=1e4) or head_dim**-0.5,
+        rope=rope(header, kind, head_dim),
+        q_norm=norm(header, f"{at}.attn_q_norm", head_dim, common.eps) if qk_norm else None,
+        k_norm=norm(header, f"{at}.attn_k_norm", head_dim, common.eps) if qk_norm else None,
+    )
+
+
+def dense_ffn(header: Header, n_embd: int, index: int, n_ff: int) -> DenseFfn:
+    """The SwiGLU network of block `index`, n_ff wide. Raises GgufError."""
+    at = f"blk.{index}"
+    return DenseFfn(
+        gate=header.linear(f"{at}.ffn_gate", n_embd, n_ff),
+        up=header.linear(f"{at}.ffn_up", n_embd, n_ff),
+        down=header.linear(f"{at}.ffn_down", n_ff, n_embd),
+    )
+
+
+def moe_ffn(header: Header, n_embd: int, index: int, n_ff: int) -> MoeFfn:
+    """The router and SwiGLU experts of block `index`, each n_ff wide; softmax over all experts, weights that add up to one.
+
+    Raises:
+        GgufError: missing or contradicting metadata and tensors.
+    """
+    at = f"blk.{index}"
+    n_experts = header.integer("expert_count", low=1, high=MAX_EXPERTS)
+    return MoeFfn(
+        router=header.linear(f"{at}.ffn_gate_inp", n_embd, n_experts),
+        gate=_experts(header, f"{at}.ffn_gate_exps", n_embd, n_ff, n_experts),
+        up=_experts(header, f"{at}.ffn_up_exps", n_embd, n_ff, n_experts),
+        down=_experts(header, f"{at}.ffn_down_exps", n_ff, n_embd, n_experts),
+        n_experts=n_experts,
+        n_used=header.integer("expert_used_count", low=1, high=n_experts),
+    )
+
+
+def rope(header: Header, kind: RopeKind, head_dim: int) -> Rope:
+    """The rotation of whole heads: plain, by the factors that the file brings, scaled linearly, or YaRN.
+
+    Raises:
+        UnsupportedModel: another scaling. GgufError: contradicting metadata.
+    """
+    n_rot = header.integer("rope.dimension_count", head_dim, low=2, high=4096)
+    if n_rot != head_dim or n_rot % 2:
+        raise GgufError(
+            f"{header.key('rope.dimension_count')} is {n_rot}, {header.architecture} rotates whole heads of {head_dim} "
+            "(an even number)"
+        )
+    scaling = header.text("rope.scaling.type", "linear", ("none", "linear", "yarn", "longrope"))
+    if scaling == "longrope":
+        raise UnsupportedModel(f"{header.key('rope.scaling.type')} is longrope; this version runs none, linear and yarn")
+    # Files from before August 2023 hold the factor under rope.scale_linear; a factor of 0 means "not scaled".
+    old = header.number("rope.scale_linear", 1.0, low=0.0, high=1e6)
+    factor = header.number("rope.scaling.factor", old, low=0.0, high=1e6) or 1.0
+    yarn = _yarn(header, factor) if scaling == "yarn" else None
+    return Rope(
+        kind=kind,
+        n_rot=n_rot,
+        # YaRN divides by the logarithm of the base.
+        freq_base=header.number("rope.freq_base", 10000.0, low=1e-3 if yarn is None else 1.001, high=1e12),
+        freq_scale=1.0 / factor if scaling == "linear" else 1.0,
+        factors=header.tensor("rope_freqs.weight", n_rot // 2) if header.has("rope_freqs.weight") else None,
+        attn_factor=(header.number("rope.scaling.attn_factor", 1.0, low=0.0, high=1e3) or 1.0)
+        * (1.0 if yarn is None else _yarn_magnitude(header, factor)),
+        yarn=yarn,
+    )
+
+
+def _yarn(header: Header, factor: float) -> Yarn:
+    if header.number("rope.scaling.yarn_ext_factor", -1.0, low=-1.0, high=1.0) not in (-1.0, 1.0):
+        raise UnsupportedModel(
+            f"{header.key('rope.scaling.yarn_ext_factor')} is neither 1 nor absent; this version runs YaRN whole"
+        )
+    trained = header.integer("context_length", low=1, high=1 << 30)
+    return Yarn(
+        factor=factor,
+        original_context=header.integer("rope.scaling.original_context_length", trained, low=1, high=1 << 30),
+        beta_fast=header.number("rope.scaling.yarn_beta_fast", 32.0, low=1e-3, high=1e6),
+        beta_slow=header.number("rope.scaling.yarn_beta_slow", 1.0, low=1e-3, high=1e6),
+    )
+
+
+def _yarn_magnitude(header: Header, factor: float) -> float:
+    """What YaRN multiplies cosines and sines with, so that attention stays as sharp as in the context of training."""
+
+    def grown(by: float) -> float:
+        return 0.1 * by * math.log(factor) + 1.0 if factor > 1.0 else 1.0
+
+    # Without the key: grown(1) / grown(0).
+    return grown(1.0) / grown(header.number("rope.scaling.yarn_log_multiplier", 0.0, low=0.0, high=1e3))
+
+
+def _experts(header: Header, name: str, n_in: int, n_out: int, n_experts: int) -> Linear:
+    return Linear(header.tensor(f"{name}.weight", n_in, n_out, n_experts), n_in, n_out)
+
+
+def _kv_heads(header: Header, n_heads: tuple[int, ...]) -> tuple[int, ...]:
+    name = "attention.head_count_kv"
+    kv_heads = header.per_layer(name, len(n_heads), high=MAX_HEADS) if header.key(name) in header.metadata else n_heads
+    for n, n_kv in zip(n_heads, kv_heads, strict=True):
+        if n % n_kv:
+            raise GgufError(f"{header.key(name)} {n_kv} does not divide the {n} heads; the metadata contradicts itself")
+    return kv_heads
+
+
+def _default_head_dim(header: Header, n_embd: int, n_heads: int) -> int | None:
+    if n_embd % n_heads and header.key("attention.key_length") not in header.metadata:
+        raise GgufError(
+            f"{header.key('embedding_length')} {n_embd} is no multiple of {header.key('attention.head_count')} {n_heads} "
+            f"and {header.key('attention.key_length')} is missing; the metadata contradicts itself"
+        )
+    return n_embd // n_heads or None
