@@ -97,20 +97,17 @@ LD_INLINE void LD_NAME(ld_rows_of_halves)(LD_ROWS_ARGS, const int bytes, ld_quan
                   is_signed); \
     } \
     LD_DEFINE_FEW(few_fn, rows_fn, 2, LD_MAX_SUMS)
-#ifndef LD_OWN_Q4
 LD_ROWS_OF_GROUPS(q4_k, LD_NAME(ld_rows_q4_k), LD_NAME(ld_few_q4_k), LD_NAME(ld_rows_of_groups), 0)
-#endif
 LD_ROWS_OF_GROUPS(q5_k, LD_NAME(ld_rows_q5_k), LD_NAME(ld_few_q5_k), LD_NAME(ld_rows_of_groups), 0)
 LD_ROWS_OF_GROUPS(iq4_xs, LD_NAME(ld_rows_iq4_xs), LD_NAME(ld_few_iq4_xs), LD_NAME(ld_rows_of_groups), 1)
 #undef LD_ROWS_OF_GROUPS
 
-// With 32 registers single rows are at least as fast, and much faster at 4096 values (Q6_K: 30 GB/s against 22 on Zen 4).
 #define LD_ROWS_OF_HALVES(name, rows_fn, few_fn, halves_fn, bias_shift, has_min) \
     LD_INLINE void rows_fn(LD_ROWS_ARGS) { \
         halves_fn(w, w_stride, act, act_stride, y, y_stride, k, n_rows, n_act, sizeof(ld_block_##name), ld_quants_##name, \
                   ld_half_scales_##name, bias_shift, has_min); \
     } \
-    LD_DEFINE_FEW(few_fn, rows_fn, LD_MAX_SUMS == 8 ? 1 : 2, LD_MAX_SUMS)
+    LD_DEFINE_FEW(few_fn, rows_fn, 2, LD_MAX_SUMS)
 LD_ROWS_OF_HALVES(q2_k, LD_NAME(ld_rows_q2_k), LD_NAME(ld_few_q2_k), LD_NAME(ld_rows_of_halves), 0, 1)
 LD_ROWS_OF_HALVES(q3_k, LD_NAME(ld_rows_q3_k), LD_NAME(ld_few_q3_k), LD_NAME(ld_rows_of_halves), 2, 0)
 LD_ROWS_OF_HALVES(q6_k, LD_NAME(ld_rows_q6_k), LD_NAME(ld_few_q6_k), LD_NAME(ld_rows_of_halves), 5, 0)

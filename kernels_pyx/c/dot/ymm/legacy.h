@@ -6,7 +6,7 @@
 // Four blocks are taken at a time: their scales are converted together, and a pair of blocks fills a register with its low
 // nibbles and another with its high nibbles, so that half a register belongs to one block.
 
-#ifndef LD_OWN_Q4 // an instruction set may bring its own
+#ifndef LD_OWN_WIDE // an instruction set may bring its own
 LD_INLINE void LD_NAME(ld_rows_nibbles)(LD_ROWS_ARGS, const int has_min) {
     const int bytes = has_min ? 20 : 18, q_at = has_min ? 4 : 2;
     const __m256i low4 = _mm256_set1_epi8(15);
@@ -154,8 +154,10 @@ LD_INLINE void LD_NAME(ld_rows_blocks)(LD_ROWS_ARGS, const int bytes, ld_quants_
     } \
     LD_DEFINE_FEW(few_fn, rows_fn, 2, LD_MAX_SUMS)
 LD_ROWS_OF_BLOCKS(q8_0, LD_NAME(ld_rows_q8_0), LD_NAME(ld_few_q8_0), LD_NAME(ld_rows_blocks), 1, -LD_INT8_BIAS)
+#ifndef LD_OWN_WIDE
 LD_ROWS_OF_BLOCKS(iq4_nl, LD_NAME(ld_rows_iq4_nl), LD_NAME(ld_few_iq4_nl), LD_NAME(ld_rows_blocks), 1, -LD_INT8_BIAS)
 LD_ROWS_OF_BLOCKS(q5_0, LD_NAME(ld_rows_q5_0), LD_NAME(ld_few_q5_0), LD_NAME(ld_rows_blocks), 0, -16)
 LD_ROWS_OF_BLOCKS(q5_1, LD_NAME(ld_rows_q5_1), LD_NAME(ld_few_q5_1), LD_NAME(ld_rows_blocks), 0, 1)
 LD_ROWS_OF_BLOCKS(mxfp4, LD_NAME(ld_rows_mxfp4), LD_NAME(ld_few_mxfp4), LD_NAME(ld_rows_blocks), 0, -12)
+#endif
 #undef LD_ROWS_OF_BLOCKS

@@ -114,6 +114,7 @@ LD_INLINE ld_scales ld_scales_q5_1(const uint8_t *row, int64_t g) {
         const float d = ld_half(((const ld_block_##name *)row)[g].d); \
         return (ld_scales){d, d}; \
     }
+LD_SCALES_BY_D(q4_0)
 LD_SCALES_BY_D(q5_0)
 LD_SCALES_BY_D(q8_0)
 LD_SCALES_BY_D(iq4_nl)
