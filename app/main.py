@@ -24,6 +24,7 @@ from app.crash_guard import CrashGuard
 from app.errors import StoreError, UserFacingError
 from app.i18n import tr
 from app.instance import Instance
+from app.ops.backup_ops import BackupOps
 from app.ops.chat_ops import ChatOps
 from app.ops.model_ops import ModelOps
 from app.ops.sensor_ops import SensorOps
@@ -49,11 +50,13 @@ class Running:
     window: MainWindow
     worker: ThreadPoolExecutor
     closing: asyncio.Event
+    backups: BackupOps
 
     def shut_down(self) -> None:
         """Notes unfinished answers, stops the engine, writes what is pending. Takes milliseconds."""
         self.window.save_state()
         self.window.page.shut_down()
+        self.backups.stop()
         self.parts.chats.close()
         self.parts.ui.close()
         self.parts.bridge.close()
@@ -107,7 +110,7 @@ def build(app: QApplication, paths: Paths, client: Callable[[], EngineClient] = 
     window = MainWindow(parts, closing.set)
     holder.append(window)
     reporter.set_window(window, window.show_notice)
-    return Running(parts, window, worker, closing)
+    return Running(parts, window, worker, closing, BackupOps(paths.database, worker, window))
 
 
 def run(model: str | None, prompt: str, *, offscreen: bool) -> int:

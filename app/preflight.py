@@ -9,6 +9,7 @@ import importlib.util
 import os
 import re
 import shutil
+import socket
 import subprocess
 from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from pathlib import Path
 PACKAGES = {
     "libGL.so.1": "libgl1",
     "libGLX.so.0": "libgl1",
+    "libGLdispatch.so.0": "libgl1",
     "libOpenGL.so.0": "libgl1",
     "libEGL.so.1": "libegl1",
     "libglib-2.0.so.0": "libglib2.0-0",
@@ -84,9 +86,32 @@ def qt_platform(environ: Mapping[str, str]) -> str:
     asked = environ.get("QT_QPA_PLATFORM", "").split(";")[0].split(":")[0]
     if asked:
         return asked
-    if environ.get("WAYLAND_DISPLAY"):
+    if environ.get("WAYLAND_DISPLAY") and wayland_answers(environ):
         return "wayland"
-    return "xcb" if environ.get("DISPLAY") else "offscreen"
+    return "xcb" if environ.get("DISPLAY") and x11_answers(environ["DISPLAY"]) else "offscreen"
+
+
+def wayland_answers(environ: Mapping[str, str]) -> bool:
+    """Whether a compositor listens at WAYLAND_DISPLAY. Qt aborts the process when none does, e.g. after `sudo` or over ssh."""
+    return _connects(str(Path(environ.get("XDG_RUNTIME_DIR", "")) / environ["WAYLAND_DISPLAY"]))
+
+
+def x11_answers(display: str) -> bool:
+    """Whether an X server listens at a display of this machine; one of another machine is taken to. Qt aborts when none does."""
+    local = re.fullmatch(r":(\d+)(?:\.\d+)?", display)
+    if local is None:
+        return True
+    path = f"/tmp/.X11-unix/X{local.group(1)}"
+    return _connects(path) or _connects("\0" + path)
+
+
+def _connects(address: str) -> bool:
+    with socket.socket(socket.AF_UNIX) as client:
+        try:
+            client.connect(address)
+        except OSError:
+            return False
+    return True
 
 
 def pyside_folder() -> Path | None:
@@ -163,6 +188,7 @@ def prepare(environ: MutableMapping[str, str] | None = None) -> tuple[str, str]:
         if lacking is not None:
             return platform, lacking.sentence()
     choose_input_method(env, platform, folder)
-    if platform == "offscreen":
-        env["QT_QPA_PLATFORM"] = "offscreen"
+    if platform == "offscreen" or env.get("WAYLAND_DISPLAY"):
+        # Said outright: Qt would try the Wayland display even where nobody answers.
+        env["QT_QPA_PLATFORM"] = env.get("QT_QPA_PLATFORM") or platform
     return platform, ""

@@ -27,6 +27,10 @@ class InvalidRequest(EngineError):
     """A request that cannot be served as asked: ids out of range, a prompt beyond the context, a bad parameter."""
 
 
+class ContextFull(InvalidRequest):
+    """A prompt that takes more tokens than the context holds."""
+
+
 class PlacementError(EngineError):
     """A placement that names an unknown unit or device, or belongs to another model."""
 

@@ -6,6 +6,10 @@ class Format(NamedTuple):
     block: int
     type_size: int
     act: str
+    path: str
 
 ACTS: tuple[str, ...]
+PATHS: tuple[str, ...]
 FORMATS: tuple[Format, ...]
+
+def grids() -> dict[str, tuple[tuple[int, ...], ...]]: ...

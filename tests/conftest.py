@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 from collections.abc import Iterator
@@ -21,6 +22,15 @@ def own_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monke
     home = tmp_path_factory.mktemp("home")
     monkeypatch.setenv("LAYERDECK_HOME", str(home))
     return home
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Waiting ends when what is waited for is there; a loaded machine may take longer than the 5 s that pytest-qt allows."""
+    from pytestqt.qtbot import QtBot
+
+    for name in ("waitUntil", "waitSignal", "waitSignals", "waitActive", "waitExposed"):
+        monkeypatch.setattr(QtBot, name, functools.partialmethod(getattr(QtBot, name), timeout=60_000))
 
 
 @pytest.fixture(autouse=True)

@@ -98,7 +98,8 @@ def reduced(state: EngineState, event: Event) -> EngineState:
 def _ended(state: EngineState, request_id: RequestId, event: Failed | Finished) -> EngineState:
     if request_id == state.loading:
         after = replace(_settled(state), answers=state.answers)
-        if isinstance(event, Failed) and event.kind != "Cancelled":
+        # A model that stays loaded answers as before: the sentence is shown, the state is not an error.
+        if isinstance(event, Failed) and event.kind != "Cancelled" and after.model is None:
             return replace(after, kind="error", detail=event.message)
         return after
     if request_id not in state.answers:

@@ -1,7 +1,8 @@
 """ChatPage: list, header, transcript, composer and side panel laid out beside each other.
 
-Its parts are public (`list`, `header`, `transcript`, `composer`, `side_panel`, `empty`, `toast`): the application wires
-their signals to operations. The page itself only does what needs no data: find, side panel, empty state, drop of a file.
+Its parts are public (`list`, `header`, `transcript`, `context_card`, `composer`, `side_panel`, `empty`, `toast`): the
+application wires their signals to operations. The page itself only does what needs no data: find, side panel, empty state,
+drop of a file.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from PySide6.QtWidgets import QHBoxLayout, QStackedWidget, QVBoxLayout, QWidget
 from app import theme
 from app.chat.chat_list_view import ChatListView
 from app.chat.composer import Composer
+from app.chat.context_card import ContextCard
 from app.chat.empty_state import EmptyState
 from app.chat.find_bar import FindBar
 from app.chat.header import ChatHeader
@@ -39,6 +41,7 @@ class ChatPage(QWidget):
         self.header = ChatHeader()
         self.transcript = TranscriptView()
         self.empty = EmptyState()
+        self.context_card = ContextCard()
         self.composer = Composer()
         self.side_panel = SidePanel()
         self._panel_wanted = True
@@ -51,6 +54,7 @@ class ChatPage(QWidget):
         column.setSpacing(0)
         column.addWidget(self.header)
         column.addWidget(self._stack, 1)
+        column.addWidget(self.context_card)
         column.addWidget(self.composer)
         row = QHBoxLayout(self)
         row.setContentsMargins(0, 0, 0, 0)

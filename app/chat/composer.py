@@ -26,6 +26,8 @@ _SIDE = 44
 _FOOT = 24
 _TOP = 17
 _ROW = 62
+_LEAST_CHIP = 72
+"""A chip that had less room would say nothing; the palette offers what it does."""
 
 
 class Composer(QWidget):
@@ -211,6 +213,7 @@ class Composer(QWidget):
         end = self._box.right() - 12 - button_width - 8
         for label in (self._sampling, self._system):
             chip_width = min(label.sizeHint().width(), max(44, round(end - x)))
+            label.setVisible(chip_width >= min(_LEAST_CHIP, label.sizeHint().width()))
             label.setGeometry(round(x), round(row + 3), chip_width, 26)
             x += chip_width + 8
         self._button.setGeometry(round(self._box.right() - 12 - button_width), round(row), button_width, 32)

@@ -12,8 +12,9 @@ from app.widgets.buttons import PushButton
 from app.widgets.icon import draw_icon
 from app.widgets.painted_button import PaintedButton
 
-_CARD_HEIGHT = 76
+_CARD_HEIGHT = 94
 _WIDTH = 720
+LINES = 3
 
 
 class EmptyState(QWidget):
@@ -101,19 +102,19 @@ class _ExampleCard(PaintedButton):
         paint.rounded(painter, rect, 12, "raised" if self.hovered else "surface", "line2" if self.hovered else "line")
         draw_icon(painter, self._icon_name, 14, 13, 15, "accent")
         paint.text(painter, 37, 25.5, self.text(), 13, 600)
-        for i, line in enumerate(_two_lines(self.prompt, self.width() - 28)):
+        for i, line in enumerate(_lines(self.prompt, self.width() - 28)):
             paint.text(painter, 14, 46 + 17 * i, line, 12, 400, "text2", max_width=self.width() - 26)
         if self.focus_visible:
             paint.focus_ring(painter, rect, 12)
 
 
-def _two_lines(text: str, width: float) -> list[str]:
-    """The text broken once at a space so that the first line fits."""
-    words = text.split(" ")
-    line = ""
-    for i, word in enumerate(words):
-        longer = f"{line} {word}".strip()
-        if line and paint.text_width(longer, 12) > width:
-            return [line, " ".join(words[i:])]
-        line = longer
-    return [line]
+def _lines(text: str, width: float) -> list[str]:
+    """The text broken at spaces into at most LINES lines; the last one takes what is left."""
+    lines = [""]
+    for word in text.split(" "):
+        longer = f"{lines[-1]} {word}".strip()
+        if lines[-1] and len(lines) < LINES and paint.text_width(longer, 12) > width:
+            lines.append(word)
+        else:
+            lines[-1] = longer
+    return lines

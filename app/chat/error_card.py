@@ -14,6 +14,7 @@ from app.widgets.buttons import PushButton
 from app.widgets.icon import draw_icon
 
 _PAD = 14
+_LEAST_TEXT = 220
 
 
 class ErrorCard(QWidget):
@@ -46,11 +47,20 @@ class ErrorCard(QWidget):
     def layout_width(self, width: int) -> int:
         """Height for a width."""
         button = self._button.sizeHint().width()
+        if width - 42 - button - 2 * _PAD < _LEAST_TEXT:
+            return self._layout_below(width, button)
         height = self._view.layout_width(width - 42 - button - 2 * _PAD)
         total = max(height + 2 * 11, 48)
         self._view.setGeometry(42, (total - height) // 2 - 1, width - 42 - button - 2 * _PAD, height)
         self._button.setGeometry(width - button - 9, (total - 30) // 2, button, 30)
         return total
+
+    def _layout_below(self, width: int, button: int) -> int:
+        """A narrow card has its button below the sentence."""
+        height = self._view.layout_width(width - 42 - _PAD)
+        self._view.setGeometry(42, 10, width - 42 - _PAD, height)
+        self._button.setGeometry(42, height + 18, min(button, width - 42 - _PAD), 30)
+        return height + 18 + 30 + 10
 
     def text_views(self) -> tuple[TextView, ...]:
         """The sentence."""
@@ -61,4 +71,6 @@ class ErrorCard(QWidget):
         paint.begin(painter)
         rect = QRectF(self.rect())
         paint.rounded(painter, rect, 10, theme.color("err", 0.09))
-        draw_icon(painter, "circle-alert", 15, rect.height() / 2 - 8, 16, "err")
+        draw_icon(
+            painter, "circle-alert", 15, min(rect.height() / 2 - 8, self._view.y() + self._view.height() / 2 - 8), 16, "err"
+        )

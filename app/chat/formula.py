@@ -10,7 +10,17 @@ from PySide6.QtGui import QImage, QPainter
 from PySide6.QtSvg import QSvgRenderer
 
 MAX_TEX = 2000
-_GENERIC = (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError, StopIteration, ArithmeticError)
+_GENERIC = (
+    ValueError,
+    KeyError,
+    IndexError,
+    TypeError,
+    AttributeError,
+    RecursionError,
+    StopIteration,
+    ArithmeticError,
+    SyntaxError,
+)
 
 
 @lru_cache(maxsize=1)

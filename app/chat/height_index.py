@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from app.store.rows import MessageRow
+
 
 class HeightIndex:
     """Offsets and hit tests for a column of thousands of items whose heights change one at a time."""
@@ -68,3 +70,10 @@ class HeightIndex:
                 rest -= self._tree[following]
             bit >>= 1
         return min(position, max(0, len(self._heights) - 1))
+
+
+def estimate(row: MessageRow, column: int) -> int:
+    """A height for a message that was never laid out: lines of the text at 22 px."""
+    per_line = max(20, column // 8)
+    lines = row.text.count("\n", 0, 20_000) + len(row.text) // per_line + 1
+    return (min(lines, 2000) * 22 + 42) if row.role == "user" else lines * 22 + 70

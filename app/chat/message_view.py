@@ -28,6 +28,7 @@ GUTTER = 38
 _AFTER_USER = 16
 _AFTER_ASSISTANT = 28
 _GAP = 14
+_BOUNDARY = 40
 _LEAD = 5
 """Puts a first line of text on the middle of the avatar."""
 
@@ -55,6 +56,7 @@ class MessageView(QWidget):
         self._editor: MessageEditor | None = None
         self._footer_top = 0
         self._column_width = 0
+        self._boundary = False
         self._actions: MessageActions | None = None
         self.setFocusPolicy(Qt.FocusPolicy.TabFocus)
         if row.role == "user":
@@ -135,6 +137,17 @@ class MessageView(QWidget):
         for view in self._column.think_views()[:1] if self._column is not None else ():
             view.set_figures(seconds, tokens)
 
+    def set_boundary(self, shown: bool) -> bool:
+        """Whether a line below says that the model is given the chat from the next message on; True when that changed."""
+        changed = shown != self._boundary
+        self._boundary = shown
+        self.setAccessibleDescription(self._boundary_text() if shown else "")
+        self.update()
+        return changed
+
+    def _boundary_text(self) -> str:
+        return self.tr("The model sees the chat from here on")
+
     def set_needle(self, needle: str) -> None:
         """Mark a search text."""
         self._needle = needle
@@ -206,7 +219,14 @@ class MessageView(QWidget):
             self._error = ErrorCard(self)
             self._error.action_requested.connect(lambda: self.action_requested.emit("error"))
             self._error.show()
-        self._error.set_text(text)
+        self._error.set_text(text, self._error_action())
+
+    def _error_action(self) -> str:
+        """What helps against the error, for the button; the controller does it."""
+        return {
+            "ContextFull": self.tr("Make room…"),
+            "ModelChanged": self.tr("Load the model again"),
+        }.get(self._row.error_kind, self.tr("Try again"))
 
     def _on_action_requested(self, action: str) -> None:
         if action == "edit":
@@ -219,9 +239,10 @@ class MessageView(QWidget):
     def layout_width(self, column: int) -> int:
         """Lay out for a text column of `column` pixels; the widget itself is GUTTER wider."""
         self._column_width = column
+        below = _BOUNDARY if self._boundary else 0
         if self._bubble is not None:
-            return self._layout_user(column) + _AFTER_USER
-        return self._layout_answer(column) + _AFTER_ASSISTANT
+            return self._layout_user(column) + _AFTER_USER + below
+        return self._layout_answer(column) + _AFTER_ASSISTANT + below
 
     def _layout_user(self, column: int) -> int:
         if self._editor is not None:
@@ -270,7 +291,8 @@ class MessageView(QWidget):
             return
         shown = not self._stats.is_empty and self._prefill is None
         self._stats.setVisible(shown)
-        width = min(self._stats.sizeHint().width(), max(60, self._column_width - 3 * SIDE)) if shown else 0
+        buttons = self._actions.sizeHint().width() + 14 if self._actions is not None else 3 * SIDE
+        width = min(self._stats.sizeHint().width(), max(60, self._column_width - buttons)) if shown else 0
         self._stats.setGeometry(GUTTER, self._footer_top, width, STATS_HEIGHT)
         if self._actions is not None:
             self._actions.setVisible(self._prefill is None)
@@ -321,8 +343,20 @@ class MessageView(QWidget):
     def paintEvent(self, event: QPaintEvent) -> None:
         painter = QPainter(self)
         paint.begin(painter)
+        if self._boundary:
+            self._paint_boundary(painter)
         if self.hasFocus():
-            paint.rounded(painter, QRectF(self.rect()).adjusted(0, 0, 0, -8), 10, None, "accent", 2)
+            below = _BOUNDARY if self._boundary else 0
+            paint.rounded(painter, QRectF(self.rect()).adjusted(0, 0, 0, -8 - below), 10, None, "accent", 2)
         if self._bubble is not None:
             return
         paint.tile(painter, QRectF(0, 1, 26, 26), 8, "sparkles", 14)
+
+    def _paint_boundary(self, painter: QPainter) -> None:
+        middle = self.height() - _BOUNDARY + 4.5
+        text = self._boundary_text()
+        half = paint.text_width(text, 11, 500) / 2 + 12
+        centre = GUTTER + self._column_width / 2
+        paint.line(painter, GUTTER, middle, centre - half, middle)
+        paint.line(painter, centre + half, middle, GUTTER + self._column_width, middle)
+        paint.text(painter, centre, middle + 4, text, 11, 500, "text3", "center")

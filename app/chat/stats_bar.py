@@ -91,10 +91,18 @@ class StatsBar(QWidget):
             icon_name, token = ("square", "text2") if self._by_user else ("circle-alert", "warn")
             self._chip(painter, x, self._status_width(), icon_name, self._status, token)
             x = self._status_width() + 10 + self._continue_width() + 14
-        if self._rate is not None:
+        if self._rate is not None and x + self._chip_width() <= self.width():
             self._chip(painter, x, self._chip_width(), "zap", self._rate_text(), "ok")
             x += self._chip_width() + 14
-        paint.text(painter, x, 17, _SEPARATOR.join(self._parts), 12, 400, "text3", max_width=max(0.0, self.width() - x))
+        paint.text(painter, x, 17, self._fitting(self.width() - x), 12, 400, "text3")
+
+    def _fitting(self, room: float) -> str:
+        """As many figures as fit whole; the accessible name has all."""
+        for n in range(len(self._parts), 0, -1):
+            text = _SEPARATOR.join(self._parts[:n])
+            if paint.text_width(text, 12) <= room:
+                return text
+        return ""
 
     @staticmethod
     def _chip(painter: QPainter, x: float, width: float, icon_name: str, text: str, token: str) -> None:

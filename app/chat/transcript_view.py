@@ -17,7 +17,7 @@ from PySide6.QtWidgets import QAbstractScrollArea, QFrame, QWidget
 from app import theme
 from app.chat.blocks.base import BlockContext
 from app.chat.blocks.text_view import TextView
-from app.chat.height_index import HeightIndex
+from app.chat.height_index import HeightIndex, estimate
 from app.chat.jump_pill import JumpPill
 from app.chat.message_view import GUTTER, MessageView
 from app.chat.render_pool import RenderPool
@@ -29,13 +29,6 @@ _TOP = 23
 _FOOT = 4
 _STICK = 24
 """Pixels from the end within which the view counts as being at the end."""
-
-
-def estimate(row: MessageRow, column: int) -> int:
-    """A height for a message that was never laid out: lines of the text at 22 px."""
-    per_line = max(20, column // 8)
-    lines = row.text.count("\n", 0, 20_000) + len(row.text) // per_line + 1
-    return (min(lines, 2000) * 22 + 42) if row.role == "user" else lines * 22 + 70
 
 
 class TranscriptView(QAbstractScrollArea):
@@ -63,6 +56,7 @@ class TranscriptView(QAbstractScrollArea):
         self._think: dict[int, tuple[float | None, int | None]] = {}
         self._prefill: dict[int, tuple[int, int, float | None]] = {}
         self._unmeasured: set[int] = set()
+        self._seen_from: int | None = None
         self._stick = True
         self._placing = False
         self._column = 0
@@ -156,6 +150,19 @@ class TranscriptView(QAbstractScrollArea):
         view = self._views.get(message_id)
         if view is not None:
             view.set_think_figures(seconds, tokens)
+
+    def set_seen_from(self, message_id: int | None) -> None:
+        """The model is given the chat from this message on, which a line above it says; None, or an unknown id: all of it."""
+        self._seen_from = message_id
+        for one, view in self._views.items():
+            if view.set_boundary(self._ends_unseen(one)):
+                self._measure(self._where[one], view)
+        self._later.start()
+
+    def _ends_unseen(self, message_id: int) -> bool:
+        """Whether this is the last message that the model is not given."""
+        after = self._where[message_id] + 1
+        return self._seen_from is not None and after < len(self._rows) and self._rows[after].id == self._seen_from
 
     def edit_message(self, message_id: int) -> None:
         """Open a user message for editing in its place."""
@@ -294,6 +301,7 @@ class TranscriptView(QAbstractScrollArea):
             if row.id in self._views:
                 continue
             view = self._make(row)
+            view.set_boundary(self._ends_unseen(row.id))
             before = self._heights[i]
             self._measure(i, view)
             changed = changed or self._heights[i] != before

@@ -9,6 +9,7 @@ from PySide6.QtGui import QPainter, QPaintEvent, QResizeEvent, QShowEvent
 from PySide6.QtWidgets import QWidget
 
 from app import theme
+from app.bridge.throttle import Throttle
 from app.monitors.cpu_card import CpuCard
 from app.monitors.history import History
 from app.monitors.painters import SegmentBar, Sparkline
@@ -21,6 +22,7 @@ WIDTH = 300
 _MARGIN = 18
 _HISTORY = 60
 _PUSH_MS = 950
+_DESCRIBE_MS = 5000
 
 
 class SidePanel(QWidget):
@@ -33,6 +35,7 @@ class SidePanel(QWidget):
         self._state = ""
         self._dot = "text3"
         self._rate: float | None = None
+        self._is_last = True
         self._used = 0
         self._total = 0
         self._system = 0
@@ -44,13 +47,18 @@ class SidePanel(QWidget):
         self._cpu = CpuCard(self)
         self._context = SegmentBar(self)
         self._cpu.height_changed.connect(self._place)
+        self._describe = Throttle(_DESCRIBE_MS, self._refresh_description, self)
         theme.hub().changed.connect(self.update)
 
     def set_decode(self, tok_s: float | None) -> None:
-        """The decode speed now, as often as it is known; None when nothing is generated (the last figure stays).
+        """The decode speed now, as often as it is known; None when nothing is generated (the last figure stays, marked as such).
 
         The line takes one value a second.
         """
+        if self._is_last != (tok_s is None):
+            self._is_last = tok_s is None
+            self._describe()
+            self.update()
         if tok_s is None:
             return
         if not len(self._decode) or self._since_push.elapsed() >= _PUSH_MS:
@@ -66,6 +74,7 @@ class SidePanel(QWidget):
     def set_decode_history(self, rates: Iterable[float]) -> None:
         """Show these speeds, one a second, the last one as the speed now."""
         self._decode.clear()
+        self._is_last = False
         for rate in rates:
             self._decode.push(rate)
             self._rate = rate
@@ -85,6 +94,7 @@ class SidePanel(QWidget):
         first = system / total if total else 0.0
         segments = [(first, "purple")] if system else []
         self._context.set_segments([*segments, (share - first, "accent")])
+        self._describe()
         self.update()
 
     def set_state(self, text: str, dot_token: str = "") -> None:
@@ -93,6 +103,18 @@ class SidePanel(QWidget):
         self._state = words.get(text, text)
         self._dot = dot_token or STATE_DOTS.get(text, "text3")
         self.update()
+
+    def decode_text(self) -> str:
+        """The decode speed in words: now, of the last answer, or a dash."""
+        if self._rate is None:
+            return "—"
+        unit = self.tr("tok/s, last") if self._is_last else self.tr("tok/s")
+        return f"{rate_text(self._rate)} {unit}"
+
+    def _refresh_description(self) -> None:
+        used = self.tr("{used} of {total}").format(used=count_text(self._used), total=count_text(self._total))
+        text = self.tr("Decode {rate}, context {used}").format(rate=self.decode_text(), used=used)
+        self.setAccessibleDescription(text)
 
     def _show_pending(self) -> None:
         if self._pending is not None:
@@ -135,9 +157,12 @@ class SidePanel(QWidget):
 
     def _paint_decode(self, painter: QPainter, right: int) -> None:
         paint.text(painter, _MARGIN, 84, self.tr("Decode"), 12, 500, "text2")
-        rate = rate_text(self._rate) if self._rate is not None else "0.0"
-        width = paint.text(painter, _MARGIN, 118, rate, 30, 600, "text" if self._rate is not None else "text3")
-        paint.text(painter, _MARGIN + width + 8, 118, self.tr("tok/s"), 13, 400, "text2")
+        rate = rate_text(self._rate) if self._rate is not None else "—"
+        width = paint.text(painter, _MARGIN, 118, rate, 30, 600, "text3" if self._is_last else "text")
+        unit = self.tr("tok/s, last") if self._is_last else self.tr("tok/s")
+        if self._rate is None:
+            unit = self.tr("no answer yet")
+        paint.text(painter, _MARGIN + width + 8, 118, unit, 13, 400, "text3" if self._is_last else "text2")
         if self._decode.peak is not None and self._decode.mean is not None:
             paint.text(painter, right, 102, self.tr("peak {v}").format(v=rate_text(self._decode.peak)), 12, 400, "text3", "right")
             paint.text(painter, right, 118, self.tr("mean {v}").format(v=rate_text(self._decode.mean)), 12, 400, "text3", "right")

@@ -17,14 +17,15 @@ from app.bridge.op import Op
 from app.bridge.ui_thread import UiThread
 from app.errors import UserFacingError
 from app.i18n import filled, tr
+from app.ops.context_ops import NEW_MESSAGE, ContextOps
 from app.ops.live_answer import LiveAnswer
-from app.ops.prompts import conversation, overrides_json, sampling_of, title_of
+from app.ops.prompts import conversation, overrides_json, sampling_of, sent_rows, title_of
 from app.settings.store import SettingsStore
 from app.store import chats
 from app.store.chat_store import ChatStore
 from app.store.rows import ChatRow, MessageRow
-from engine.api.commands import CountTokens, Generate
-from engine.api.events import Failed, Finished, PrefillProgress, TokenCount, TokenDelta
+from engine.api.commands import Generate
+from engine.api.events import Failed, Finished, PrefillProgress, TokenDelta
 from engine.api.values import SamplingParams
 
 T = TypeVar("T")
@@ -56,15 +57,6 @@ class Turn:
     answer: MessageRow
 
 
-@dataclass(frozen=True, slots=True)
-class ContextUse:
-    """Tokens of the shown branch in the context of the loaded model."""
-
-    chat_id: int
-    used: int
-    total: int
-
-
 class ChatOps(QObject):
     """Signals carry frozen values; ids are those of the store."""
 
@@ -90,6 +82,8 @@ class ChatOps(QObject):
         self._ui = ui
         self._live: dict[int, LiveAnswer] = {}
         self._starting: set[int | None] = set()
+        self.context = ContextOps(store, bridge, self)
+        self.context.used.connect(self.context_used)
 
     # --- questions ---------------------------------------------------------------------------------------------------
 
@@ -109,10 +103,16 @@ class ChatOps(QObject):
     # --- operations --------------------------------------------------------------------------------------------------
 
     def send(
-        self, chat_id: int | None, text: str, sampling: SamplingParams | None = None, system_prompt: str | None = None
+        self,
+        chat_id: int | None,
+        text: str,
+        sampling: SamplingParams | None = None,
+        system_prompt: str | None = None,
+        seen_from: int | None = None,
     ) -> bool:
         """Saves a question, in a new chat when chat_id is None, and has it answered. False when there is nothing to send or the
-        chat is busy. sampling and system_prompt are for a new chat; None takes the defaults."""
+        chat is busy. sampling and system_prompt are for a new chat; None takes the defaults. seen_from: the model is given the
+        chat from there on from now on (NEW_MESSAGE: from this question on); None leaves that as it is."""
         if not text.strip() or self.is_busy(chat_id):
             return False
         defaults = self._settings.values
@@ -124,14 +124,15 @@ class ChatOps(QObject):
         def save(db: sqlite3.Connection) -> Turn:
             chat = chats.chat(db, chat_id) if chat_id is not None else chats.add_chat(db, title_of(text), prompt, options)
             question = chats.add_message(db, chat.id, chat.leaf_id, "user", text)
+            _trim(db, chat.id, seen_from, question.id)
             return _begin(db, chat.id, question.id, question, model_path)
 
         self._start(chat_id, save, draft=text)
         return True
 
-    def regenerate(self, message_id: int) -> None:
-        """Another answer beside this one, or an answer to this question."""
-        row = self._row(message_id)
+    def regenerate(self, message_id: int, seen_from: int | None = None) -> None:
+        """Another answer beside this one, or an answer to this question; seen_from as in `send`."""
+        row = self.row(message_id)
         if row is None or self.is_busy(row.chat_id):
             return
         parent_id = row.parent_id if row.role == "assistant" else row.id
@@ -139,13 +140,14 @@ class ChatOps(QObject):
         model_path = self._model_path()
 
         def save(db: sqlite3.Connection) -> Turn:
+            _trim(db, row.chat_id, seen_from, parent_id)
             return _begin(db, row.chat_id, parent_id, None, model_path)
 
         self._start(row.chat_id, save)
 
     def edit(self, message_id: int, text: str) -> None:
         """Another version beside this message; a question is answered again."""
-        row = self._row(message_id)
+        row = self.row(message_id)
         if row is None or not text.strip() or self.is_busy(row.chat_id):
             return
         if row.role == "assistant":
@@ -164,15 +166,31 @@ class ChatOps(QObject):
 
         self._start(row.chat_id, save, draft=text)
 
-    def continue_answer(self, message_id: int) -> None:
-        """Goes on with an answer that was stopped or interrupted."""
-        row = self._row(message_id)
+    def continue_answer(self, message_id: int, seen_from: int | None = None) -> None:
+        """Goes on with an answer that was stopped or interrupted; seen_from as in `send`."""
+        row = self.row(message_id)
         if row is None or row.role != "assistant" or self.is_busy(row.chat_id):
             return
         if not row.text:
-            self.regenerate(message_id)
+            self.regenerate(message_id, seen_from)
             return
-        self._generate(LiveAnswer(row, self._bridge.new_id()), continue_last=True)
+        live = LiveAnswer(row, self._bridge.new_id())
+
+        def save(db: sqlite3.Connection) -> None:
+            if seen_from is not None:
+                chats.set_seen_from(db, row.chat_id, seen_from)
+
+        def saved(_: None) -> None:
+            self._starting.discard(row.chat_id)
+            self._generate(live, continue_last=True)
+
+        def failed(error: UserFacingError) -> None:
+            self._starting.discard(row.chat_id)
+            self.troubled.emit(Trouble(str(error), "", row.chat_id))
+
+        # Behind every change that waits to be saved: an answer goes on with the sampling that was chosen last.
+        self._starting.add(row.chat_id)
+        self._ui.deliver(self._store.change(save), saved, failed)
 
     def stop(self, chat_id: int) -> None:
         """Stops the answer of a chat; what is written stays."""
@@ -219,7 +237,7 @@ class ChatOps(QObject):
 
     def delete_message(self, message_id: int) -> None:
         """Removes a message and what follows it; `undoable` tells how to take it back."""
-        row = self._row(message_id)
+        row = self.row(message_id)
         if row is None:
             return
         self.stop(row.chat_id)
@@ -234,18 +252,12 @@ class ChatOps(QObject):
         self._change(lambda db: chats.delete_message(db, message_id), deleted)
 
     def count_context(self, chat_id: int) -> None:
-        """Has the tokens of the shown branch counted; `context_used` tells."""
-        if not self._bridge.state.can_answer:
-            return
-        chat = self._store.chat(chat_id)
-        messages = conversation(chat.system_prompt, self._store.messages(chat_id))
-        if not messages:
-            self._tell_context(chat_id, 0)
-            return
-        command = CountTokens(self._bridge.new_id(), messages)
-        Op(self._bridge, command).on(
-            TokenCount, lambda event: self.context_used.emit(ContextUse(chat_id, event.n_tokens, event.n_ctx))
-        ).run()
+        """Has the tokens of the shown branch told by `context_used`, at once and again when they are counted."""
+        live = next((live for live in self._live.values() if live.row.chat_id == chat_id), None)
+        if live is None:
+            self.context.count(chat_id)
+        else:
+            self.context.tell(chat_id, live.n_context)
 
     def close(self) -> None:
         """Notes the answers under way as interrupted: the next start offers to continue them."""
@@ -256,7 +268,7 @@ class ChatOps(QObject):
 
     # --- inside ------------------------------------------------------------------------------------------------------
 
-    def _row(self, message_id: int) -> MessageRow | None:
+    def row(self, message_id: int) -> MessageRow | None:
         """The row, or None when it was deleted in the meantime."""
         try:
             return self.shown(self._store.message(message_id))
@@ -303,7 +315,7 @@ class ChatOps(QObject):
         self._live[row.id] = live
         command = Generate(
             live.request_id,
-            messages=conversation(chat.system_prompt, rows),
+            messages=conversation(chat.system_prompt, sent_rows(rows, chat.seen_from)),
             sampling=self.sampling(chat),
             continue_last=continue_last,
         )
@@ -316,7 +328,9 @@ class ChatOps(QObject):
         op.success(lambda event: self._on_end(live, event)).failure(lambda event: self._on_end(live, event)).run()
 
     def _on_prefill(self, live: LiveAnswer, event: PrefillProgress) -> None:
+        live.note_prompt(event.total)
         self.prefill.emit(live.row.id, event.done, event.total, live.prefill_tok_s(event))
+        self.context.tell(live.row.chat_id, event.done)
 
     def _on_delta(self, live: LiveAnswer, event: TokenDelta) -> None:
         had_thought = live.thought is not None
@@ -324,25 +338,30 @@ class ChatOps(QObject):
         self._store.journal(live.journalled())
         self.text_added.emit(live.row.id, event.text)
         self.figures.emit(live.row.id, event.decode_tok_s, live.row.figures.n_tokens)
+        self.context.tell(live.row.chat_id, live.n_context)
         if live.thought is not None and not had_thought:
             self.thought.emit(live.row.id, *live.thought)
 
     def _on_end(self, live: LiveAnswer, event: Finished | Failed) -> None:
-        live.end(event)
+        model = self._bridge.state.model
+        live.end(event, 0 if model is None else model.n_ctx)
         self._store.journal(live.journalled())
         del self._live[live.row.id]
         self.updated.emit(live.row)
         self.chats_changed.emit()
-        self._tell_context(live.row.chat_id, event.usage.n_prompt + event.usage.n_generated)
+        if live.n_context:
+            self.context.tell(live.row.chat_id, live.n_context)
+        else:
+            self.count_context(live.row.chat_id)
 
     def _model_path(self) -> str:
         model = self._bridge.state.model
         return "" if model is None else model.path
 
-    def _tell_context(self, chat_id: int, used: int) -> None:
-        model = self._bridge.state.model
-        if model is not None:
-            self.context_used.emit(ContextUse(chat_id, used, model.n_ctx))
+
+def _trim(db: sqlite3.Connection, chat_id: int, seen_from: int | None, newest: int | None) -> None:
+    if seen_from is not None:
+        chats.set_seen_from(db, chat_id, newest if seen_from == NEW_MESSAGE else seen_from)
 
 
 def _begin(db: sqlite3.Connection, chat_id: int, parent_id: int | None, question: MessageRow | None, model_path: str) -> Turn:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field, replace
 
+from app.i18n import filled, tr
 from app.store.chats import Answer
 from app.store.rows import Figures, MessageRow, Status
 from engine.api.events import Failed, Finished, PrefillProgress, TokenDelta
 from engine.api.values import RequestId, Usage
 
 THINK_END = "</think>"
+CONTEXT_FULL = "ContextFull"
 
 
 @dataclass(slots=True)
@@ -29,11 +31,22 @@ class LiveAnswer:
 
     def __post_init__(self) -> None:
         self.before = self.row.figures
-        self.row = replace(self.row, status="streaming", error="")
+        self.row = replace(self.row, status="streaming", error="", error_kind="")
 
     def journalled(self) -> Answer:
         """What the store is to note."""
-        return Answer(self.row.id, self.row.text, self.row.status, self.row.figures, self.row.error)
+        row = self.row
+        return Answer(row.id, row.text, row.status, row.figures, row.error, row.error_kind)
+
+    @property
+    def n_context(self) -> int:
+        """Tokens of the context that prompt and answer take so far."""
+        return self.row.figures.n_prompt + self.row.figures.n_tokens
+
+    def note_prompt(self, n_prompt: int) -> None:
+        """How long the prompt is; that of a continued answer holds the answer so far, which is counted apart."""
+        n_prompt = max(0, n_prompt - self.before.n_tokens)
+        self.row = replace(self.row, figures=replace(self.row.figures, n_prompt=n_prompt))
 
     def prefill_tok_s(self, event: PrefillProgress, now_s: float | None = None) -> float | None:
         """The speed of the prefill so far; None before there is a second point."""
@@ -56,26 +69,32 @@ class LiveAnswer:
             self.thought = (now - self._text_began_s, figures.n_tokens)
         self.row = replace(self.row, text=text, figures=figures)
 
-    def end(self, event: Finished | Failed) -> None:
-        """Takes how it ended: done, stopped by the user, or an error with its sentence."""
-        if isinstance(event, Finished):
-            status: Status = "stopped" if event.reason == "cancelled" else "done"
-            self._settle(status, "", event.usage)
-        elif event.kind == "Cancelled":
-            self._settle("stopped", "", event.usage)
-        else:
-            self._settle("error", event.message, event.usage)
+    def end(self, event: Finished | Failed, n_ctx: int = 0) -> None:
+        """Takes how it ended: done, stopped by the user, or an error with its sentence. An answer that was cut off because a
+        context of n_ctx tokens is full is an error too: there is something to do about it."""
+        if isinstance(event, Failed):
+            if event.kind == "Cancelled":
+                self._settle("stopped", event.usage)
+            else:
+                self._settle("error", event.usage, event.message, event.kind)
+            return
+        self._settle("stopped" if event.reason == "cancelled" else "done", event.usage)
+        if event.reason == "length" and 0 < n_ctx <= event.usage.n_prompt + event.usage.n_generated:
+            sentence = filled(tr("Chats", "The context is full: all %1 tokens are used."), f"{n_ctx:,}")
+            self.row = replace(self.row, status="error", error=sentence, error_kind=CONTEXT_FULL)
 
     def interrupt(self) -> None:
         """The application ends before the answer does."""
         self.row = replace(self.row, status="interrupted")
 
-    def _settle(self, status: Status, error: str, usage: Usage) -> None:
+    def _settle(self, status: Status, usage: Usage, error: str = "", kind: str = "") -> None:
         measured = Figures(
             n_tokens=max(self.before.n_tokens + usage.n_generated, self.row.figures.n_tokens),
-            n_prompt=usage.n_prompt or self.before.n_prompt,
+            n_prompt=max(0, usage.n_prompt - self.before.n_tokens) or self.row.figures.n_prompt,
             decode_tok_s=usage.decode_tok_s,
             prefill_tok_s=usage.prefill_tok_s,
             ttft_s=usage.ttft_s,
         )
-        self.row = replace(self.row, status=status, error=error, figures=measured)
+        # Stopped between the tokens of one character: its half is not part of the answer, and not of what is continued.
+        text = self.row.text if status == "done" else self.row.text.removesuffix("\ufffd")
+        self.row = replace(self.row, text=text, status=status, error=error, error_kind=kind, figures=measured)

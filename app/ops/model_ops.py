@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 from PySide6.QtCore import QObject, Signal
@@ -46,10 +47,11 @@ class ModelOps(QObject):
         self._in_folders: tuple[ModelFile, ...] = ()
         bridge.happened.connect(self._on_event)
 
-    def load(self, path: str) -> None:
-        """Loads a model in place of the present one; a load under way is cancelled first."""
+    def load(self, path: str, n_ctx: int | None = None) -> None:
+        """Loads a model in place of the present one; a load under way is cancelled first. n_ctx: in place of the setting."""
         self.cancel_loading()
-        command = LoadModel(self._bridge.new_id(), path, self.load_options())
+        options = self.load_options()
+        command = LoadModel(self._bridge.new_id(), path, options if n_ctx is None else replace(options, n_ctx=n_ctx))
         Op(self._bridge, command).on(ModelReady, lambda event: self._on_ready(event.info)).failure(self._on_failed).run()
 
     def load_options(self) -> LoadOptions:

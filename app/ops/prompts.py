@@ -31,6 +31,12 @@ def conversation(system_prompt: str, rows: Sequence[MessageRow]) -> tuple[ChatMe
     return tuple(messages)
 
 
+def sent_rows(rows: Sequence[MessageRow], seen_from: int | None) -> tuple[MessageRow, ...]:
+    """The rows of a branch that the model is given: those from the message `seen_from` on, all when it is not among them."""
+    start = next((i for i, row in enumerate(rows) if row.id == seen_from), 0)
+    return tuple(rows[start:])
+
+
 def sampling_of(defaults: SamplingParams, sampling_json: str) -> SamplingParams:
     """The sampling of a chat: its overrides over the defaults. Overrides that are not understood are left out."""
     try:

@@ -4,39 +4,46 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from PySide6.QtCore import Qt, Signal
-from PySide6.QtGui import QKeySequence, QShortcut
+from PySide6.QtCore import QSize, Qt, Signal
+from PySide6.QtGui import QAction, QKeySequence, QPainter, QPaintEvent, QShortcut
 from PySide6.QtWidgets import (
     QDialog,
     QFrame,
-    QGridLayout,
     QHBoxLayout,
-    QLabel,
     QLineEdit,
     QListWidget,
-    QPushButton,
+    QListWidgetItem,
     QScrollArea,
     QStackedWidget,
+    QToolButton,
     QVBoxLayout,
     QWidget,
 )
 
 from app import theme
-from app.actions.registry import ActionRow, shortcut_text
-from app.i18n import filled, tr
-from app.preferences.form import SectionForm
+from app.actions.registry import ActionRow
+from app.i18n import tr
+from app.preferences.form import SectionForm, plain_label
+from app.preferences.pages import about_page, shortcuts_page
 from app.settings.schema import Settings, note_of, option_keys, section_title
 from app.settings.store import SettingsStore
+from app.widgets import paint
+from app.widgets.buttons import PushButton
+from app.widgets.icon import draw_icon, icon
 
 SHORTCUTS = "shortcuts"
 ABOUT = "about"
-PAGES_STYLE = """
-QListWidget { background: transparent; border: none; outline: none; }
-QListWidget::item { padding: 8px 10px; border-radius: 8px; margin: 1px 0; }
-QListWidget::item:selected { background: palette(mid); color: palette(text); }
-QListWidget::item:hover:!selected { background: palette(alternate-base); }
-"""
-"""Colours by role of the palette, so that both themes are served."""
+SIDE = 216
+COLUMN = 640
+ICONS = {
+    "general": "settings",
+    "chat": "message-square",
+    "sampling": "gauge",
+    "engine": "cpu",
+    SHORTCUTS: "zap",
+    ABOUT: "layers",
+}
+"""Icons of the sections; one that is not named here has none."""
 
 
 class PreferencesDialog(QDialog):
@@ -51,28 +58,34 @@ class PreferencesDialog(QDialog):
         super().__init__(parent)
         self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         self.setWindowTitle(tr("Settings", "Settings"))
-        self.resize(820, 600)
+        self.resize(900, 640)
         self._settings = settings
         self._keys: list[str] = []
         self._filter = QLineEdit(self)
         self._filter.setPlaceholderText(tr("Settings", "Find a setting"))
         self._filter.setAccessibleName(tr("Settings", "Find a setting"))
         self._filter.setClearButtonEnabled(True)
+        self._filter.setFixedHeight(34)
+        self._glass: QAction = self._filter.addAction(icon("search", "text3"), QLineEdit.ActionPosition.LeadingPosition)
+        for button in self._filter.findChildren(QToolButton):
+            button.setAccessibleName(tr("Settings", "Find a setting"))
         self._pages = QListWidget(self)
         self._pages.setFrameShape(QFrame.Shape.NoFrame)
-        self._pages.setFixedWidth(180)
+        self._pages.setObjectName("sections")
+        self._pages.setIconSize(QSize(16, 16))
         self._pages.setAccessibleName(tr("Settings", "Sections"))
-        self._pages.setStyleSheet(PAGES_STYLE)
+        self._pages.setFont(theme.font(13, 500))
         self._stack = QStackedWidget(self)
         self._reload = _ReloadBar(self)
         self._reload.hide()
         for section in Settings.model_fields:
             keys = tuple(key for key in option_keys(hidden=False) if key.startswith(f"{section}."))
             self._add(section, tr("Settings", section_title(section)), self._form(keys))
-        self._add(SHORTCUTS, tr("Settings", "Shortcuts"), _shortcuts(actions))
-        self._add(ABOUT, tr("Settings", "About"), _about(version))
+        self._add(SHORTCUTS, tr("Settings", "Shortcuts"), shortcuts_page(actions))
+        self._add(ABOUT, tr("Settings", "About"), about_page(version))
         self._lay_out()
         self._connect()
+        self._show_icons()
         self._pages.setCurrentRow(0)
 
     def show_page(self, key: str) -> None:
@@ -94,13 +107,13 @@ class PreferencesDialog(QDialog):
         area = QScrollArea(self)
         area.setFrameShape(QFrame.Shape.NoFrame)
         area.setWidgetResizable(True)
+        area.setFocusPolicy(Qt.FocusPolicy.NoFocus)
         holder = QWidget()
         layout = QVBoxLayout(holder)
-        layout.setContentsMargins(8, 4, 20, 20)
+        layout.setContentsMargins(28, 26, 28, 28)
         layout.setSpacing(16)
-        heading = QLabel(title, holder)
-        heading.setFont(theme.font(18, 600))
-        layout.addWidget(heading)
+        layout.addWidget(plain_label(title, 20, 600))
+        content.setMaximumWidth(COLUMN)
         layout.addWidget(content)
         layout.addStretch(1)
         area.setWidget(holder)
@@ -108,27 +121,46 @@ class PreferencesDialog(QDialog):
         holder.setAutoFillBackground(False)
         area.viewport().setAutoFillBackground(False)
         self._keys.append(key)
-        self._pages.addItem(title)
+        self._pages.addItem(QListWidgetItem(title))
         self._stack.addWidget(area)
 
     def _lay_out(self) -> None:
         left = QVBoxLayout()
-        left.setSpacing(10)
+        left.setContentsMargins(14, 16, 14, 14)
+        left.setSpacing(12)
         left.addWidget(self._filter)
         left.addWidget(self._pages, 1)
+        side = QWidget(self)
+        side.setFixedWidth(SIDE)
+        side.setLayout(left)
         right = QVBoxLayout()
+        right.setSpacing(0)
         right.addWidget(self._stack, 1)
         right.addWidget(self._reload)
         layout = QHBoxLayout(self)
-        layout.setContentsMargins(18, 18, 18, 18)
-        layout.setSpacing(20)
-        layout.addLayout(left)
+        layout.setContentsMargins(0, 0, 0, 0)
+        layout.setSpacing(0)
+        layout.addWidget(side)
         layout.addLayout(right, 1)
+
+    def _show_icons(self) -> None:
+        """Icons are tinted when they are made: again after each change of the theme."""
+        self._glass.setIcon(icon("search", "text3"))
+        for row, key in enumerate(self._keys):
+            if key in ICONS:
+                self._pages.item(row).setIcon(icon(ICONS[key], "text2"))
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        painter = QPainter(self)
+        painter.fillRect(self.rect(), theme.color("bg"))
+        painter.fillRect(0, 0, SIDE, self.height(), theme.color("panel"))
+        paint.line(painter, SIDE - 0.5, 0, SIDE - 0.5, self.height())
 
     def _connect(self) -> None:
         self._pages.currentRowChanged.connect(self._stack.setCurrentIndex)
         self._filter.textChanged.connect(self._on_filter_changed)
         self._reload.button.clicked.connect(self._on_reload_clicked)
+        theme.hub().changed.connect(self._show_icons)
         QShortcut(QKeySequence.StandardKey.Find, self, self._filter.setFocus)
 
     def _on_filter_changed(self, text: str) -> None:
@@ -148,53 +180,25 @@ class PreferencesDialog(QDialog):
 
 
 class _ReloadBar(QWidget):
+    """Says that a change waits for the model to be loaded again, with the button that does it."""
+
     def __init__(self, parent: QWidget) -> None:
         super().__init__(parent)
-        self.button = QPushButton(tr("Settings", "Load the model again"), self)
+        self.button = PushButton(tr("Settings", "Load the model again"), "primary", self, height=32)
         layout = QHBoxLayout(self)
-        layout.setContentsMargins(8, 6, 0, 0)
-        layout.addWidget(QLabel(tr("Settings", "This holds once the model is loaded again."), self), 1)
+        layout.setContentsMargins(56, 12, 28, 12)
+        layout.addWidget(plain_label(tr("Settings", "This holds once the model is loaded again."), 13, 400), 1)
         layout.addWidget(self.button)
+        theme.hub().changed.connect(self.update)
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        painter = QPainter(self)
+        paint.begin(painter)
+        painter.fillRect(self.rect(), theme.color("panel"))
+        paint.line(painter, 0, 0.5, self.width(), 0.5)
+        draw_icon(painter, "refresh-cw", 28, self.height() / 2 - 8, 16, "warn")
 
 
 def _words(section: str) -> list[str]:
     notes = [note_of(key) for key in option_keys(hidden=False) if key.startswith(f"{section}.")]
     return [f"{tr('Settings', note.label)} {tr('Settings', note.help) if note.help else ''}".lower() for note in notes]
-
-
-def _shortcuts(actions: Sequence[ActionRow]) -> QWidget:
-    page = QWidget()
-    grid = QGridLayout(page)
-    grid.setContentsMargins(0, 0, 0, 0)
-    grid.setVerticalSpacing(8)
-    grid.setColumnStretch(0, 1)
-    group = ""
-    for row in (row for row in actions if row.shortcut):
-        at = grid.rowCount()
-        if row.group != group:
-            group = row.group
-            heading = QLabel(tr("Actions", group), page)
-            heading.setFont(theme.font(12, 600))
-            grid.addWidget(heading, at, 0, 1, 2)
-            at += 1
-        grid.addWidget(QLabel(tr("Actions", row.text), page), at, 0)
-        keys = QLabel(shortcut_text(row), page)
-        keys.setFont(theme.font(12, mono=True))
-        grid.addWidget(keys, at, 1)
-    return page
-
-
-def _about(version: str) -> QWidget:
-    text = filled(
-        tr(
-            "Settings",
-            "Layerdeck %1\n\nRuns language models on this machine. Nothing you write leaves it: there is no telemetry, and no "
-            "connection is made unless you open a link.\n\nApache License 2.0. With Qt and PySide6 (LGPL 3.0), Inter and "
-            "JetBrains Mono (OFL), Lucide icons (ISC), SmolLM2 (Apache 2.0).",
-        ),
-        version,
-    )
-    label = QLabel(text)
-    label.setWordWrap(True)
-    label.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
-    return label

@@ -11,11 +11,12 @@ from PySide6.QtWidgets import (
     QCheckBox,
     QComboBox,
     QDoubleSpinBox,
-    QGridLayout,
+    QHBoxLayout,
     QLabel,
     QLineEdit,
     QPlainTextEdit,
     QSpinBox,
+    QVBoxLayout,
     QWidget,
 )
 
@@ -24,12 +25,11 @@ from app.errors import SettingsError
 from app.i18n import tr
 from app.settings.schema import note_of, section_type
 from app.settings.store import SettingsStore
+from app.widgets.inputs import Card, RealBox, Select, Switch, WholeBox
 
 MAX_INT = 2**31 - 1
 TYPING_MS = 400
-FIELD_WIDTH = 180
-LABEL_WIDTH = 150
-ROW_GAP = 12
+ROW_PADDING = (18, 13, 18, 13)
 
 
 class OptionEditor(QObject):
@@ -70,7 +70,7 @@ class OptionEditor(QObject):
         if self._values:
             return self._make_choice(parent)
         if kind is bool:
-            box = QCheckBox(tr("Settings", self.note.label), parent)
+            box = Switch(parent)
             box.toggled.connect(lambda on: self.changed.emit(on))
             return box
         if kind is int or kind is float:
@@ -78,8 +78,7 @@ class OptionEditor(QObject):
         return self._make_text(parent)
 
     def _make_choice(self, parent: QWidget) -> QWidget:
-        combo = QComboBox(parent)
-        combo.setMinimumWidth(FIELD_WIDTH)
+        combo = Select(parent)
         for label in self.note.choices:
             combo.addItem(tr("Settings", label))
         combo.currentIndexChanged.connect(lambda index: self.changed.emit(self._values[index]))
@@ -88,19 +87,14 @@ class OptionEditor(QObject):
     def _make_number(self, kind: Any, parent: QWidget) -> QWidget:
         low, high = self._bounds
         if kind is int:
-            whole = QSpinBox(parent)
-            whole.setFixedWidth(FIELD_WIDTH)
+            whole = WholeBox(parent)
             whole.setRange(int(low), int(min(high, MAX_INT)))
             whole.setSingleStep(int(self.note.step))
-            whole.setKeyboardTracking(False)
             whole.valueChanged.connect(lambda value: self.changed.emit(value))
             return whole
-        spin = QDoubleSpinBox(parent)
-        spin.setFixedWidth(FIELD_WIDTH)
-        spin.setDecimals(2)
+        spin = RealBox(parent)
         spin.setRange(low, high)
         spin.setSingleStep(self.note.step)
-        spin.setKeyboardTracking(False)
         spin.valueChanged.connect(lambda value: self.changed.emit(round(value, 4)))
         return spin
 
@@ -132,8 +126,8 @@ def _bounds(metadata: list[Any]) -> tuple[float, float]:
     return low, high
 
 
-class SectionForm(QWidget):
-    """The editors of some options under each other. failed(sentence) when a change could not be saved."""
+class SectionForm(Card):
+    """The editors of some options, a row each. failed(sentence) when a change could not be saved."""
 
     failed = Signal(str)
     reload_needed = Signal()
@@ -142,18 +136,16 @@ class SectionForm(QWidget):
         super().__init__(parent)
         self._settings = settings
         self.editors: dict[str, OptionEditor] = {}
-        grid = QGridLayout(self)
-        grid.setContentsMargins(0, 0, 0, 0)
-        grid.setHorizontalSpacing(24)
-        grid.setVerticalSpacing(4)
-        grid.setColumnMinimumWidth(0, LABEL_WIDTH)
-        grid.setColumnStretch(1, 1)
+        column = QVBoxLayout(self)
+        column.setContentsMargins(0, 0, 0, 0)
+        column.setSpacing(0)
         for key in keys:
             editor = OptionEditor(key, self)
             editor.show_value(settings.values.get(key))
             editor.changed.connect(lambda value, key=key: self._on_changed(key, value))
             self.editors[key] = editor
-            _add_row(grid, editor)
+            self.rows.append(_Row(editor, self))
+            column.addWidget(self.rows[-1])
 
     def _on_changed(self, key: str, value: Any) -> None:
         try:
@@ -164,19 +156,37 @@ class SectionForm(QWidget):
             self.reload_needed.emit()
 
 
-def _add_row(grid: QGridLayout, editor: OptionEditor) -> None:
-    """Label and editor, below the editor its help, below that a gap. A check box carries its label itself."""
-    row = grid.rowCount()
-    if not isinstance(editor.widget, QCheckBox):
-        label = QLabel(tr("Settings", editor.note.label), editor.widget.parentWidget())
+class _Row(QWidget):
+    """Label and help on the left, the editor on the right; an editor of text stands below them."""
+
+    def __init__(self, editor: OptionEditor, parent: QWidget) -> None:
+        super().__init__(parent)
+        is_text = isinstance(editor.widget, QPlainTextEdit | QLineEdit)
+        layout: QHBoxLayout | QVBoxLayout = QVBoxLayout(self) if is_text else QHBoxLayout(self)
+        layout.setContentsMargins(*ROW_PADDING)
+        layout.setSpacing(10 if is_text else 24)
+        words = QVBoxLayout()
+        words.setSpacing(3)
+        label = plain_label(tr("Settings", editor.note.label), 13, 500)
         label.setBuddy(editor.widget)
-        grid.addWidget(label, row, 0, Qt.AlignmentFlag.AlignTop)
-    wide = isinstance(editor.widget, QPlainTextEdit | QLineEdit | QCheckBox)
-    grid.addWidget(editor.widget, row, 1, Qt.AlignmentFlag(0) if wide else Qt.AlignmentFlag.AlignLeft)
-    if editor.note.help:
-        text = QLabel(tr("Settings", editor.note.help), editor.widget.parentWidget())
-        text.setWordWrap(True)
-        text.setFont(theme.font(12))
-        text.setForegroundRole(QPalette.ColorRole.PlaceholderText)
-        grid.addWidget(text, row + 1, 1)
-    grid.setRowMinimumHeight(row + 2, ROW_GAP)
+        words.addWidget(label)
+        if editor.note.help:
+            words.addWidget(quiet_label(tr("Settings", editor.note.help)))
+        layout.addLayout(words, 1)
+        layout.addWidget(editor.widget, 0, Qt.AlignmentFlag(0) if is_text else Qt.AlignmentFlag.AlignVCenter)
+
+
+def plain_label(text: str, px: int, weight: int) -> QLabel:
+    """Plain text that wraps."""
+    label = QLabel(text)
+    label.setTextFormat(Qt.TextFormat.PlainText)
+    label.setWordWrap(True)
+    label.setFont(theme.font(px, weight))
+    return label
+
+
+def quiet_label(text: str) -> QLabel:
+    """Plain text in the tertiary colour."""
+    label = plain_label(text, 12, 400)
+    label.setForegroundRole(QPalette.ColorRole.PlaceholderText)
+    return label

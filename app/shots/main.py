@@ -7,8 +7,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from app.shots.book import SCREENS
 from app.shots.run import run
-from app.shots.screens import SCREENS
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -1,4 +1,4 @@
-"""`layerdeck shots DIR`: every screen in both themes as PNG, offscreen, 1440 x 900 at device pixel ratio 2."""
+"""`layerdeck shots DIR`: every screen in both themes as PNG, offscreen, at device pixel ratio 2."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from PySide6.QtGui import QColor, QImage
 from PySide6.QtWidgets import QApplication, QWidget
 
 from app import theme
-from app.shots.screens import SCREENS, SIZE, Frame
+from app.shots.book import SCREENS
+from app.shots.screens import Frame
 
 RATIO = 2
 _SETTLE_S = 10.0
@@ -39,7 +40,7 @@ def picture(make: Callable[[], QWidget]) -> QImage:
     widget = make()
     widget.show()
     _settle(widget)
-    image = QImage(SIZE[0] * RATIO, SIZE[1] * RATIO, QImage.Format.Format_RGB32)
+    image = QImage(widget.size() * RATIO, QImage.Format.Format_RGB32)
     image.setDevicePixelRatio(RATIO)
     image.fill(QColor(theme.current().bg))
     widget.render(image)

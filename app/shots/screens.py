@@ -60,7 +60,8 @@ def _chat_model(page: ChatPage, streaming: bool, many: int = 0) -> QStandardItem
     return model
 
 
-def _chat(streaming: bool = False, many: int = 0) -> ChatPage:
+def chat_page(streaming: bool = False, many: int = 0) -> ChatPage:
+    """A chat page with its list, model and readings."""
     page = ChatPage()
     page.list.set_model(_chat_model(page, streaming, many))
     page.list.set_current(1)
@@ -77,7 +78,7 @@ def _chat(streaming: bool = False, many: int = 0) -> ChatPage:
 
 def streaming() -> QWidget:
     """The conversation of the reference picture."""
-    page = _chat(streaming=True)
+    page = chat_page(streaming=True)
     page.header.set_model("DeepSeek-V3.1 671B", "Q4_K_M", 405 * script.GB)
     page.header.set_engine_state(EngineState("generating", tok_s=12.1))
     page.header.set_context(8214, 65536)
@@ -95,7 +96,7 @@ def streaming() -> QWidget:
 
 def answer() -> QWidget:
     """A finished answer with formulas, lists, quote, branches."""
-    page = _chat()
+    page = chat_page()
     page.transcript.set_messages(script.long_answer())
     page.set_conversation_shown(True)
     return Frame(page)
@@ -103,7 +104,7 @@ def answer() -> QWidget:
 
 def empty() -> QWidget:
     """A new chat."""
-    page = _chat()
+    page = chat_page()
     page.list.set_current(None)
     page.header.set_context(0, 8192)
     page.side_panel.set_context(0, 8192)
@@ -112,7 +113,7 @@ def empty() -> QWidget:
 
 def no_model() -> QWidget:
     """Nothing is loaded."""
-    page = _chat()
+    page = chat_page()
     page.list.set_current(None)
     page.header.set_model("", "", 0)
     page.header.set_engine_state(EngineState("no_model"))
@@ -126,7 +127,7 @@ def no_model() -> QWidget:
 
 def loading() -> QWidget:
     """A model is being read."""
-    page = _chat()
+    page = chat_page()
     page.list.set_current(None)
     page.header.set_model("DeepSeek-V3.1 671B", "Q4_K_M", 405 * script.GB)
     page.header.set_engine_state(EngineState("loading", 166 * script.GB, 405 * script.GB, "weights"))
@@ -137,7 +138,7 @@ def loading() -> QWidget:
 
 def errors() -> QWidget:
     """Answers that were stopped, interrupted, and failed."""
-    page = _chat()
+    page = chat_page()
     page.header.set_engine_state(EngineState("error", detail="The context is full"))
     page.header.set_context(8192, 8192)
     page.side_panel.set_context(8192, 8192)
@@ -149,7 +150,7 @@ def errors() -> QWidget:
 
 def prefill() -> QWidget:
     """The prompt is being read."""
-    page = _chat(streaming=True)
+    page = chat_page(streaming=True)
     page.header.set_engine_state(EngineState("prefill", 1024, 2114))
     page.transcript.set_messages(script.prefill())
     page.transcript.set_prefill(2, 1024, 2114, 412.0)
@@ -161,7 +162,7 @@ def prefill() -> QWidget:
 
 def long_list() -> QWidget:
     """Many chats and a long conversation, read somewhere in the middle."""
-    page = _chat(many=60)
+    page = chat_page(many=60)
     page.transcript.set_messages(script.long_history(200))
     page.set_conversation_shown(True)
     return Frame(page)
@@ -187,7 +188,7 @@ def first_run() -> QWidget:
     return Frame(page)
 
 
-SCREENS: Mapping[str, Callable[[], QWidget]] = {
+PAGES: Mapping[str, Callable[[], QWidget]] = {
     "first_run": first_run,
     "chat_empty": empty,
     "chat_no_model": no_model,

@@ -13,7 +13,8 @@ from app.errors import StoreError
 from app.log import logger
 from app.store import chats, search
 from app.store.chats import Answer
-from app.store.db import connect, known, open_database
+from app.store.db import connect, known
+from app.store.opening import open_database
 from app.store.rows import ChatRow, MessageRow
 from app.store.writer import Writer
 
@@ -30,26 +31,26 @@ class ChatStore:
         self.path = path
         self.notice = opened.notice
         try:
-            with_interrupted = self._recover(opened.connection)
+            recovered = self._recover(opened.connection)
             self._reader = connect(path, read_only=True)
         except sqlite3.Error as error:
             opened.connection.close()
             raise known(error, path) from error
-        self.n_interrupted = with_interrupted
+        self._recovered = recovered
         self._writer = Writer(opened.connection, path, on_trouble)
 
     @staticmethod
-    def _recover(db: sqlite3.Connection) -> int:
+    def _recover(db: sqlite3.Connection) -> tuple[int, ...]:
         db.execute("BEGIN IMMEDIATE")
         try:
-            n_interrupted = chats.interrupt_streaming(db)
+            interrupted = chats.interrupt_streaming(db)
             chats.purge(db)
             db.execute("COMMIT")
         except sqlite3.Error:
             if db.in_transaction:
                 db.execute("ROLLBACK")
             raise
-        return n_interrupted
+        return interrupted
 
     def close(self) -> None:
         """Writes what is pending and closes. Idempotent."""
@@ -67,6 +68,12 @@ class ChatStore:
     def chats(self) -> tuple[ChatRow, ...]:
         """All chats, newest first. Raises KnownDbError, like every reading method."""
         return self._read(chats.all_chats)
+
+    def unfinished_chat(self) -> int | None:
+        """The chat to go on with after a start: where a crash cut an answer off, else the newest if it ends in such an answer."""
+        there = {row.id for row in self.chats()}
+        cut_off = [chat_id for chat_id in self._recovered if chat_id in there]
+        return cut_off[-1] if cut_off else self._read(chats.unfinished)
 
     def chat(self, chat_id: int) -> ChatRow:
         """One chat. Raises NoSuchRow."""
@@ -108,4 +115,6 @@ def _laid_over(row: MessageRow, unwritten: dict[int, Answer]) -> MessageRow:
     answer = unwritten.get(row.id)
     if answer is None:
         return row
-    return replace(row, text=answer.text, status=answer.status, figures=answer.figures, error=answer.error)
+    return replace(
+        row, text=answer.text, status=answer.status, figures=answer.figures, error=answer.error, error_kind=answer.error_kind
+    )

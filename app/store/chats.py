@@ -13,9 +13,9 @@ from app.errors import StoreError
 from app.store.rows import ChatRow, Figures, MessageRow, Role, Status
 from app.store.search import index_message, index_title
 
-_CHAT = "id, title, created_s, updated_s, leaf_id, system_prompt, sampling_json, model_path"
+_CHAT = "id, title, created_s, updated_s, leaf_id, system_prompt, sampling_json, model_path, seen_from"
 _FIGURES = ", ".join(field.name for field in fields(Figures))
-_MESSAGE = f"id, chat_id, parent_id, role, text, status, created_s, error, {_FIGURES}"
+_MESSAGE = f"id, chat_id, parent_id, role, text, status, created_s, error, error_kind, {_FIGURES}"
 NO_FIGURES = Figures()
 
 
@@ -28,6 +28,7 @@ class Answer:
     status: Status
     figures: Figures = NO_FIGURES
     error: str = ""
+    error_kind: str = ""
 
 
 class NoSuchRow(StoreError):
@@ -42,9 +43,9 @@ def _chat(row: tuple[object, ...]) -> ChatRow:
 
 
 def _message(row: tuple[object, ...], position: tuple[int, int]) -> MessageRow:
-    figures = Figures(*row[8:])  # type: ignore[arg-type]
-    message_id, chat_id, parent_id, role, text, status, created_s, error = row[:8]
-    return MessageRow(message_id, chat_id, parent_id, role, text, status, created_s, figures, error, position)  # type: ignore[arg-type]
+    figures = Figures(*row[9:])  # type: ignore[arg-type]
+    message_id, chat_id, parent_id, role, text, status, created_s, error, kind = row[:9]
+    return MessageRow(message_id, chat_id, parent_id, role, text, status, created_s, figures, error, position, kind)  # type: ignore[arg-type]
 
 
 # --- reading -------------------------------------------------------------------------------------------------------------
@@ -160,8 +161,8 @@ def write_answer(db: sqlite3.Connection, answer: Answer) -> None:
     """The text so far, or the whole answer once its status is no longer `streaming`."""
     values = [getattr(answer.figures, field.name) for field in fields(Figures)]
     db.execute(
-        f"UPDATE message SET text = ?, status = ?, error = ?, ({_FIGURES}) = (?, ?, ?, ?, ?) WHERE id = ?",
-        (answer.text, answer.status, answer.error, *values, answer.message_id),
+        f"UPDATE message SET text = ?, status = ?, error = ?, error_kind = ?, ({_FIGURES}) = (?, ?, ?, ?, ?) WHERE id = ?",
+        (answer.text, answer.status, answer.error, answer.error_kind, *values, answer.message_id),
     )
     if answer.status != "streaming":
         index_message(db, answer.message_id, answer.text)
@@ -171,13 +172,22 @@ def write_answer(db: sqlite3.Connection, answer: Answer) -> None:
         )
 
 
-def interrupt_streaming(db: sqlite3.Connection) -> int:
-    """Marks the answers that a crash left unfinished; how many there were. Called once, before anything streams."""
-    rows = db.execute("SELECT id, text FROM message WHERE status = 'streaming'").fetchall()
-    for message_id, text in rows:
+def interrupt_streaming(db: sqlite3.Connection) -> tuple[int, ...]:
+    """Marks the answers that a crash left unfinished; their chats, the newest answer's last. Called before anything streams."""
+    rows = db.execute("SELECT id, chat_id, text FROM message WHERE status = 'streaming' ORDER BY id").fetchall()
+    for message_id, _chat_id, text in rows:
         db.execute("UPDATE message SET status = 'interrupted' WHERE id = ?", (message_id,))
         index_message(db, message_id, text)
-    return len(rows)
+    return tuple(chat_id for _id, chat_id, _text in rows)
+
+
+def unfinished(db: sqlite3.Connection) -> int | None:
+    """The newest chat, when the answer it ends in was interrupted."""
+    row = db.execute(
+        "SELECT chat.id, message.status FROM chat LEFT JOIN message ON message.id = chat.leaf_id"
+        " WHERE chat.deleted_s IS NULL ORDER BY chat.updated_s DESC, chat.id DESC LIMIT 1"
+    ).fetchone()
+    return row[0] if row is not None and row[1] == "interrupted" else None
 
 
 def switch_branch(db: sqlite3.Connection, message_id: int, step: int) -> ChatRow:
@@ -210,6 +220,12 @@ def set_system_prompt(db: sqlite3.Connection, chat_id: int, system_prompt: str) 
 def set_sampling(db: sqlite3.Connection, chat_id: int, sampling_json: str) -> ChatRow:
     """Stores how a chat's sampling differs from the defaults."""
     db.execute("UPDATE chat SET sampling_json = ? WHERE id = ?", (sampling_json, chat_id))
+    return chat(db, chat_id)
+
+
+def set_seen_from(db: sqlite3.Connection, chat_id: int, message_id: int | None) -> ChatRow:
+    """The model is given the chat from this message on; None: all of it."""
+    db.execute("UPDATE chat SET seen_from = ? WHERE id = ?", (message_id, chat_id))
     return chat(db, chat_id)
 
 

@@ -1,4 +1,4 @@
-"""Opens the SQLite file of the chats: durability, migrations, quarantine of a damaged file, and SQLite's errors as sentences.
+"""The SQLite file of the chats: durability, migrations, the check on opening, and SQLite's errors as sentences.
 
 `KnownDbError` is the world's fault (disk full, locked, read-only, damaged); `DbBug` is ours.
 """
@@ -6,20 +6,15 @@
 from __future__ import annotations
 
 import sqlite3
-import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 
 from app.errors import StoreError
-from app.log import logger
 
 BUSY_MS = 1000
 QUICK_CHECK_BYTES = 64_000_000
 """A database up to this size is checked on each start (64 MB: about 0.2 s); a larger one only by SQLite as it reads."""
-
-log = logger("store")
 
 
 class KnownDbError(StoreError):
@@ -48,14 +43,6 @@ class DatabaseNewer(KnownDbError):
 
 class DbBug(Exception):
     """A broken promise of the store: a constraint violated, a statement that does not compile."""
-
-
-@dataclass(frozen=True, slots=True)
-class Opened:
-    """notice: a sentence for the user, empty when all is well."""
-
-    connection: sqlite3.Connection
-    notice: str = ""
 
 
 _FULL = {sqlite3.SQLITE_FULL}
@@ -89,7 +76,8 @@ def known(error: sqlite3.Error, path: Path | str) -> KnownDbError | DbBug:
 
 def migrations() -> tuple[str, ...]:
     """The scripts that lead from an empty file to the newest schema; script i leads from version i to i + 1."""
-    return ((files("app.store") / "schema.sql").read_text(encoding="utf-8"),)
+    folder = files("app.store")
+    return tuple((folder / name).read_text(encoding="utf-8") for name in ("schema.sql", "schema_2.sql"))
 
 
 def migrate(connection: sqlite3.Connection, scripts: Sequence[str], path: Path | str) -> None:
@@ -110,6 +98,8 @@ def migrate(connection: sqlite3.Connection, scripts: Sequence[str], path: Path |
 def connect(path: Path | str, *, read_only: bool = False) -> sqlite3.Connection:
     """One connection with this store's settings, in autocommit mode. Raises sqlite3.Error."""
     connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=BUSY_MS / 1000)
+    # A text with a flipped bit is still worth showing.
+    connection.text_factory = lambda raw: raw.decode("utf-8", "replace")
     try:
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
@@ -123,26 +113,8 @@ def connect(path: Path | str, *, read_only: bool = False) -> sqlite3.Connection:
     return connection
 
 
-def open_database(path: Path) -> Opened:
-    """The writer's connection to the chats at `path`, made when missing and brought up to date.
-
-    A damaged file is moved aside and a new one begun, which `notice` says. Raises KnownDbError otherwise.
-    """
-    try:
-        return Opened(_open_checked(path))
-    except sqlite3.DatabaseError as error:
-        ours = known(error, path)
-        if not isinstance(ours, DatabaseDamaged):
-            raise ours from error
-    kept = _quarantine(path)
-    log.error("database damaged, kept as %s", kept.name)
-    try:
-        return Opened(_open_checked(path), f"The chat database was damaged. It was kept as {kept}, and a new one was begun.")
-    except sqlite3.DatabaseError as error:
-        raise known(error, path) from error
-
-
-def _open_checked(path: Path) -> sqlite3.Connection:
+def open_checked(path: Path) -> sqlite3.Connection:
+    """The connection to a sound database, made when missing and brought up to date. Raises sqlite3.DatabaseError."""
     size = path.stat().st_size if path.exists() else 0
     try:
         connection = connect(path)
@@ -187,18 +159,3 @@ def _damaged(verdict: str) -> sqlite3.DatabaseError:
     error = sqlite3.DatabaseError(verdict)
     error.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
     return error
-
-
-def _quarantine(path: Path) -> Path:
-    """Moves the database and its log files aside; returns the new path of the database."""
-    stamp = time.strftime("%Y%m%d-%H%M%S")
-    kept = path.with_name(f"{path.stem}.damaged-{stamp}{path.suffix}")
-    number = 1
-    while kept.exists():
-        number += 1
-        kept = path.with_name(f"{path.stem}.damaged-{stamp}-{number}{path.suffix}")
-    for suffix in ("-wal", "-shm", ""):
-        source = path.with_name(path.name + suffix)
-        if source.exists():
-            source.replace(kept.with_name(kept.name + suffix))
-    return kept

@@ -23,7 +23,10 @@ class Figures:
 
 @dataclass(frozen=True, slots=True)
 class ChatRow:
-    """One conversation. leaf_id: the newest message of the branch that is shown. sampling_json: overrides, "{}" for none."""
+    """One conversation. leaf_id: the newest message of the branch that is shown. sampling_json: overrides, "{}" for none.
+
+    seen_from: the first message the model is given, None for all; one that is not on the branch counts as None.
+    """
 
     id: int
     title: str
@@ -33,6 +36,7 @@ class ChatRow:
     system_prompt: str
     sampling_json: str
     model_path: str
+    seen_from: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +44,7 @@ class MessageRow:
     """One message. Rows are never overwritten by another message: edits and regenerations are siblings under one parent_id.
 
     position: (index, count) among its siblings, counted from 0, for the `< 2/3 >` switch.
-    error: the one sentence shown when status is `error`.
+    error: the one sentence shown when status is `error`; error_kind: the engine's name of it.
     """
 
     id: int
@@ -53,3 +57,4 @@ class MessageRow:
     figures: Figures = Figures()
     error: str = ""
     position: tuple[int, int] = (0, 1)
+    error_kind: str = ""

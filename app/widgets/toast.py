@@ -1,35 +1,41 @@
-"""Toast: one line at the bottom of its parent for background results, with at most one action such as Undo."""
+"""Toast: a sentence at the bottom of its parent for background results, with at most one action such as Undo."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from PySide6.QtCore import QEvent, QObject, QRectF, QTimer
+from PySide6.QtCore import QEvent, QObject, QRectF, Qt, QTimer
 from PySide6.QtGui import QPainter, QPaintEvent
-from PySide6.QtWidgets import QHBoxLayout, QWidget
+from PySide6.QtWidgets import QHBoxLayout, QLabel, QWidget
 
 from app import theme
 from app.widgets import paint
 from app.widgets.buttons import IconButton, LinkButton
-from app.widgets.elided_label import ElidedLabel
 
 SHOWN_MS = 6000
+READING_MS = 70
+"""A character of a long sentence."""
+MOST_WIDTH = 680
 
 
 class Toast(QWidget):
-    """Stays for six seconds, longer while the mouse is on it. A new message replaces the one that is shown."""
+    """Stays for six seconds, longer for a long sentence and while the mouse is on it. A new one replaces the one shown."""
 
     def __init__(self, parent: QWidget) -> None:
         super().__init__(parent)
         self._owner = parent
         self._on_action: Callable[[], None] | None = None
-        self._label = ElidedLabel("", 13, 500)
+        # Plain text, so that nothing a model or a file name says is read as markup; whole, since it says what to do.
+        self._label = QLabel()
+        self._label.setTextFormat(Qt.TextFormat.PlainText)
+        self._label.setWordWrap(True)
+        self._label.setFont(theme.font(13, 500))
         self._action = LinkButton("")
         close = IconButton("x", self.tr("Close"), size=24, icon_size=14)
         layout = QHBoxLayout(self)
         layout.setContentsMargins(16, 8, 8, 8)
         layout.setSpacing(14)
-        layout.addWidget(self._label)
+        layout.addWidget(self._label, 1)
         layout.addWidget(self._action)
         layout.addWidget(close)
         self._timer = QTimer(self)
@@ -44,7 +50,7 @@ class Toast(QWidget):
 
     def show_message(self, text: str, action_text: str | None = None, on_action: Callable[[], None] | None = None) -> None:
         """Show `text`; on_action is called once if the action is pressed while the toast is shown."""
-        self._label.set_text(text)
+        self._label.setText(text)
         self.setAccessibleName(text)
         self._on_action = on_action
         self._action.setVisible(action_text is not None)
@@ -54,7 +60,7 @@ class Toast(QWidget):
         self._place()
         self.show()
         self.raise_()
-        self._timer.start()
+        self._timer.start(max(SHOWN_MS, READING_MS * len(text)))
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
         if event.type() == QEvent.Type.Resize and not self.isHidden():
@@ -63,8 +69,12 @@ class Toast(QWidget):
 
     def _place(self) -> None:
         parent = self._owner
-        width = min(parent.width() - 32, max(320, self.sizeHint().width()))
-        self.setGeometry((parent.width() - width) // 2, parent.height() - 44 - 12, width, 44)
+        buttons = 90 + (0 if self._action.isHidden() else self._action.sizeHint().width())
+        wanted = round(paint.text_width(self._label.text(), 13, 500)) + buttons
+        width = min(parent.width() - 32, MOST_WIDTH, max(320, wanted))
+        layout = self.layout()
+        height = max(44, layout.heightForWidth(width) if layout is not None else 0)
+        self.setGeometry((parent.width() - width) // 2, parent.height() - height - 12, width, height)
 
     def _on_timer_timeout(self) -> None:
         if self.underMouse():

@@ -6,7 +6,6 @@ from pathlib import Path
 
 from PySide6.QtCore import QObject, Signal
 from PySide6.QtGui import QAccessible, QAccessibleAnnouncementEvent, QGuiApplication
-from PySide6.QtWidgets import QWidget
 
 from app.bridge.engine_bridge import EngineBridge
 from app.bridge.engine_state import EngineState
@@ -14,7 +13,8 @@ from app.bridge.throttle import Throttle
 from app.chat.chat_page import ChatPage
 from app.chat.sampling_panel import preset_label
 from app.i18n import tr
-from app.ops.chat_ops import ChatOps, ContextUse, Trouble, Turn, Undo
+from app.ops.chat_ops import ChatOps, Trouble, Turn
+from app.ops.context_ops import ContextUse, Prompt
 from app.ops.model_files import name_and_quant
 from app.ops.model_ops import ModelOps
 from app.qtmodels.chat_list import ChatListModel
@@ -22,9 +22,11 @@ from app.settings.store import SettingsStore
 from app.store.chat_store import ChatStore
 from app.store.rows import MessageRow
 from app.windows.chat_options import ChatOptions
+from app.windows.context_controller import ContextController, Send
 from app.windows.links import ask_and_open
 from engine.api.values import ModelInfo, SamplingParams
 
+MODEL_CHANGED = "ModelChanged"
 SPEED_MS = 250
 """The curve of the side panel takes a point this often."""
 
@@ -61,6 +63,7 @@ class ChatController(QObject):
         self._show_speed = Throttle(SPEED_MS, page.side_panel.set_decode, self)
         self._drafts: dict[int | None, str] = {}
         self.options = ChatOptions(page.composer, store, chats, settings, self)
+        self._context = ContextController(page, chats.context, models, bridge, self)
         page.list.set_model(self._list)
         self._connect()
         self.refresh_list()
@@ -75,11 +78,11 @@ class ChatController(QObject):
         page.list.delete_requested.connect(chats.delete_chat)
         page.list.search_changed.connect(self._on_search_changed)
         page.transcript.regenerate_requested.connect(self._on_regenerate)
-        page.transcript.edit_requested.connect(chats.edit)
+        page.transcript.edit_requested.connect(self._on_edit)
         page.transcript.delete_requested.connect(chats.delete_message)
         page.transcript.continue_requested.connect(self._on_continue)
         page.transcript.branch_requested.connect(chats.switch_branch)
-        page.transcript.error_action_requested.connect(self._on_regenerate)
+        page.transcript.error_action_requested.connect(self._on_error_action)
         page.transcript.link_clicked.connect(self._on_link)
         page.composer.send_requested.connect(self.send)
         page.composer.stop_requested.connect(self.stop)
@@ -87,6 +90,9 @@ class ChatController(QObject):
         page.composer.sampling_requested.connect(self.options.open_sampling)
         page.composer.system_prompt_requested.connect(self.options.open_system_prompt)
         self.options.changed.connect(self._show_options)
+        self._context.notice.connect(self.notice)
+        self._context.new_chat_requested.connect(self._on_new_chat_instead)
+        page.composer.text_changed.connect(self._context.drop_asked)
         page.header.stop_loading_requested.connect(self._models.cancel_loading)
         chats.chats_changed.connect(self.refresh_list)
         chats.chats_changed.connect(self._show_options)
@@ -98,7 +104,7 @@ class ChatController(QObject):
         chats.figures.connect(page.transcript.set_live_figures)
         chats.thought.connect(page.transcript.set_think_figures)
         chats.context_used.connect(self._on_context)
-        chats.undoable.connect(self._on_undoable)
+        chats.undoable.connect(self.undoable)
         chats.troubled.connect(self._on_trouble)
         self._models.ready.connect(self._on_model_ready)
         self._bridge.state_changed.connect(self._on_state)
@@ -152,6 +158,7 @@ class ChatController(QObject):
         self._drafts[self._chat_id] = self._page.composer.text()
         self._chat_id = chat_id
         self._awaits_turn = False
+        self._context.drop()
         self._page.composer.set_text(self._drafts.pop(chat_id, ""))
         self._page.list.set_current(chat_id)
         self.options.show_for(chat_id)
@@ -164,12 +171,16 @@ class ChatController(QObject):
         if self._chat_id is not None:
             rows = tuple(self._chats.shown(row) for row in self._store.messages(self._chat_id))
         self._page.transcript.set_messages(rows)
+        self._show_seen_from()
         self._page.transcript.scroll_to_end()
         self._page.set_conversation_shown(bool(rows))
         if self._chat_id is not None:
             self._chats.count_context(self._chat_id)
         else:
             self._show_context(0)
+
+    def _show_seen_from(self) -> None:
+        self._page.transcript.set_seen_from(None if self._chat_id is None else self._store.chat(self._chat_id).seen_from)
 
     def _show_options(self) -> None:
         self._page.composer.set_preset_label(preset_label(self.options.sampling()))
@@ -198,13 +209,25 @@ class ChatController(QObject):
             self._page.composer.set_text(text)
             return
         self.options.flush()
-        sampling, prompt = self.options.new_chat_options() if self._chat_id is None else (None, None)
-        sent = self._chats.send(self._chat_id, text, sampling, prompt)
-        if not sent:
-            self._page.composer.set_text(text)
-            return
+        chat_id = self._chat_id
+        sampling, prompt = self.options.new_chat_options() if chat_id is None else (None, None)
+        up_to = None if chat_id is None else self._store.chat(chat_id).leaf_id
+
+        def send(seen_from: int | None) -> None:
+            if not self._chats.send(chat_id, text, sampling, prompt, seen_from):
+                held()
+                return
+            if self._page.composer.text() == text:
+                self._page.composer.set_text("")
+            self._awaits_turn = True
+            self._show_busy()
+
+        def held() -> None:
+            self._on_trouble(Trouble("", text, chat_id))
+
         self._awaits_turn = True
         self._show_busy()
+        self._context.guard(Prompt(chat_id, up_to, text, self.options.system_prompt()), send, held)
 
     def ask(self, text: str, sampling: SamplingParams) -> None:
         """Asks in a new chat with this sampling and without a system prompt."""
@@ -218,6 +241,7 @@ class ChatController(QObject):
         if self._chat_id is not None and self._chats.is_busy(self._chat_id):
             self._chats.stop(self._chat_id)
         else:
+            self._context.drop()
             self._models.cancel_loading()
 
     def regenerate_last(self) -> None:
@@ -254,12 +278,36 @@ class ChatController(QObject):
         return False
 
     def _on_regenerate(self, message_id: int) -> None:
-        if self._make_ready():
-            self._chats.regenerate(message_id)
+        row = self._chats.row(message_id)
+        if row is not None:
+            up_to = row.parent_id if row.role == "assistant" else row.id
+            self._answer_again(row, up_to, lambda seen_from: self._chats.regenerate(message_id, seen_from))
+
+    def _on_edit(self, message_id: int, text: str) -> None:
+        self._page.composer.focus()
+        self._chats.edit(message_id, text)
 
     def _on_continue(self, message_id: int) -> None:
-        if self._make_ready():
-            self._chats.continue_answer(message_id)
+        row = self._chats.row(message_id)
+        if row is not None:
+            self._answer_again(row, row.id, lambda seen_from: self._chats.continue_answer(message_id, seen_from))
+
+    def _answer_again(self, row: MessageRow, up_to: int | None, send: Send) -> None:
+        if not self._chats.is_busy(row.chat_id) and self._make_ready():
+            self._context.guard(Prompt(row.chat_id, up_to, "", self.options.system_prompt()), send, lambda: None)
+
+    def _on_error_action(self, message_id: int) -> None:
+        """What helps against the error of an answer, then the answer: another one, or the rest of it."""
+        row = self._chats.row(message_id)
+        if row is not None and row.error_kind == MODEL_CHANGED:
+            self._models.reload()
+        (self._on_continue if row is not None and row.text else self._on_regenerate)(message_id)
+
+    def _on_new_chat_instead(self, text: str) -> None:
+        self._page.composer.set_text("")
+        self.new_chat()
+        if text:
+            self.send(text)
 
     def _on_edit_last(self) -> None:
         if self._chat_id is None:
@@ -274,11 +322,8 @@ class ChatController(QObject):
         self.refresh_list()
 
     def _on_link(self, link: str) -> None:
-        if ask_and_open(link, self._window()) is None:
+        if ask_and_open(link, self._page.window()) is None:
             self.notice.emit(tr("Links", "Only web and mail addresses can be opened."))
-
-    def _window(self) -> QWidget:
-        return self._page.window()
 
     # --- what changed ------------------------------------------------------------------------------------------------
 
@@ -296,6 +341,7 @@ class ChatController(QObject):
             self._page.transcript.append(turn.answer)
         else:
             self._show_branch()
+        self._show_seen_from()
         self.shown_changed.emit()
 
     def _on_branch_changed(self, chat_id: int) -> None:
@@ -305,6 +351,9 @@ class ChatController(QObject):
 
     def _on_updated(self, row: MessageRow) -> None:
         self._page.transcript.update_message(row)
+        if row.status != "streaming" and row.figures.decode_tok_s is not None:
+            self._page.side_panel.set_decode(row.figures.decode_tok_s)
+            self._page.side_panel.set_decode(None)
         if row.chat_id == self._chat_id and row.status in ("done", "error"):
             said = tr("Chats", "Answer complete") if row.status == "done" else row.error
             QAccessible.updateAccessibility(QAccessibleAnnouncementEvent(self._page.transcript, said))
@@ -313,9 +362,6 @@ class ChatController(QObject):
         if use.chat_id == self._chat_id:
             self._show_context(use.used)
 
-    def _on_undoable(self, undo: Undo) -> None:
-        self.undoable.emit(undo)
-
     def _on_trouble(self, trouble: Trouble) -> None:
         """The text goes back to where it was written, unless something else is there by now."""
         self._awaits_turn = False
@@ -323,7 +369,8 @@ class ChatController(QObject):
             self._page.composer.set_text(trouble.draft)
         elif trouble.draft:
             self._drafts.setdefault(trouble.chat_id, trouble.draft)
-        self.notice.emit(trouble.sentence)
+        if trouble.sentence:
+            self.notice.emit(trouble.sentence)
         self._show_busy()
 
     def _on_model_ready(self, info: ModelInfo) -> None:

@@ -30,7 +30,7 @@ from app.windows.stall_watch import StallWatch
 from app.windows.welcome_controller import WelcomeController
 
 SIZE = (1280, 800)
-MINIMUM = (760, 480)
+MINIMUM = (700, 480)
 SENSORS_S = 1.0
 """Readings this often cost an idle application half a hundredth of a core."""
 
@@ -134,6 +134,9 @@ class MainWindow(QMainWindow):
     def start(self, model: str | None, *, load_last: bool) -> None:
         """What happens once the window is up: the given model, else the last one, else the welcome page."""
         self._parts.models.scan_folders()
+        unfinished = self._parts.store.unfinished_chat()
+        if unfinished is not None:
+            self.controller.open_chat(unfinished)
         settings = self._parts.settings.values
         if model is not None:
             self.load(str(Path(model).absolute()))
@@ -202,7 +205,11 @@ class MainWindow(QMainWindow):
 
     def show_notice(self, sentence: str) -> None:
         """A sentence at the foot of the window for a few seconds."""
-        self._toast.show_message(sentence)
+        self._toast_in_view().show_message(sentence)
+
+    def _toast_in_view(self) -> Toast:
+        """On the chat page it stays clear of the composer."""
+        return self.page.toast if self._stack.currentWidget() is self.page else self._toast
 
     def show_store_trouble(self, error: StoreError | None) -> None:
         """The chats could not be written just now, or can be again."""
@@ -336,7 +343,7 @@ class MainWindow(QMainWindow):
         self.actions_.set_conditions(frozenset(holding))
 
     def _on_undoable(self, undo: Undo) -> None:
-        self._toast.show_message(undo.text, tr("Window", "Undo"), undo.run)
+        self._toast_in_view().show_message(undo.text, tr("Window", "Undo"), undo.run)
 
     # --- events ------------------------------------------------------------------------------------------------------
 

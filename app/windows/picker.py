@@ -21,14 +21,17 @@ from PySide6.QtWidgets import (
     QVBoxLayout,
     QWidget,
 )
+from shiboken6 import isValid
 
 from app import theme
+from app.i18n import tr
 from app.widgets import paint
 from app.widgets.icon import draw_icon
 
 WIDTH = 560
 ROW_HEIGHT = 40
 MAX_ROWS = 9
+NOTHING = "Nothing found"
 ENTRY_ROLE = Qt.ItemDataRole.UserRole + 1
 
 
@@ -110,6 +113,7 @@ class Picker(QFrame):
         self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         self.setAccessibleName(title)
         self._entries = entries
+        self._before: QWidget | None = None
         self._edit = QLineEdit(self)
         self._edit.setPlaceholderText(hint)
         self._edit.setAccessibleName(title)
@@ -142,6 +146,7 @@ class Picker(QFrame):
         """Shows the box in the upper third of the window."""
         self.setFixedWidth(min(WIDTH, max(320, window.width() - 40)))
         self.move((window.width() - self.width()) // 2, max(56, window.height() // 8))
+        self._before = window.focusWidget()
         self.raise_()
         self.show()
         self._edit.setFocus(Qt.FocusReason.OtherFocusReason)
@@ -153,6 +158,7 @@ class Picker(QFrame):
     def _refresh(self, query: str) -> None:
         self._model.show_entries(self._entries(query))
         self._list.setCurrentIndex(self._model.index(0, 0))
+        self._list.setAccessibleDescription("" if self._model.entries else tr("Palette", NOTHING))
         rows = max(1, min(len(self._model.entries), MAX_ROWS))
         self._list.setFixedHeight(rows * ROW_HEIGHT)
         self.adjustSize()
@@ -161,13 +167,21 @@ class Picker(QFrame):
         entry = index.data(ENTRY_ROLE)
         if entry is None:
             return
-        self.close()
+        self._leave()
         self.chosen.emit(entry.key)
+
+    def _leave(self) -> None:
+        """Closes; the keyboard goes back to where it was."""
+        if self._before is not None and isValid(self._before):
+            self._before.setFocus(Qt.FocusReason.OtherFocusReason)
+        self.close()
 
     def paintEvent(self, event: QPaintEvent) -> None:
         painter = QPainter(self)
         paint.begin(painter)
         paint.rounded(painter, QRectF(self.rect()), 12, "raised", "line2")
+        if not self._model.entries:
+            paint.text(painter, 24, self._list.y() + ROW_HEIGHT / 2 + 4.5, tr("Palette", NOTHING), 13, 400, "text3")
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
         if watched is self._edit and isinstance(event, QFocusEvent) and event.lostFocus() and self._is_left(event):
@@ -193,7 +207,7 @@ class Picker(QFrame):
             self._take(self._list.currentIndex())
             return True
         if event.key() == Qt.Key.Key_Escape:
-            self.close()
+            self._leave()
             return True
         return False
 

@@ -10,6 +10,7 @@ from app.ops.model_ops import ModelOps
 from app.ops.sensor_ops import SensorOps
 from app.paths import Paths, included_model
 from app.welcome.welcome_page import MachineSummary, ModelChoice, WelcomePage
+from engine.api.machine import instruction_set
 from engine.api.values import HardwareSnapshot
 
 MAX_MODELS = 4
@@ -43,6 +44,7 @@ class WelcomeController(QObject):
             MachineSummary(
                 cpu_name=snapshot.cpu.name,
                 n_cores=len(snapshot.cpu.use_percent),
+                isa=instruction_set(),
                 ram_total_bytes=snapshot.ram_total_bytes,
                 ram_free_bytes=max(0, snapshot.ram_total_bytes - snapshot.ram_used_bytes),
                 disk_free_bytes=snapshot.disk_free_bytes or 0,

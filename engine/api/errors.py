@@ -2,6 +2,7 @@
 
 from engine.errors import (
     Cancelled,
+    ContextFull,
     EngineBug,
     EngineError,
     GgufError,
@@ -14,6 +15,7 @@ from engine.errors import (
 
 __all__ = [
     "Cancelled",
+    "ContextFull",
     "EngineBug",
     "EngineError",
     "GgufError",

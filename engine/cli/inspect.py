@@ -10,6 +10,7 @@ from engine.cli.output import note, write_json, write_text
 from engine.gguf import keys
 from engine.gguf.info import GgufFile, unit_of
 from engine.gguf.reader import read_gguf
+from engine.gguf.types import EXACT_TYPES
 from engine.tokenizer.rules import check_tokenizer
 from engine.tokenizer.template_rules import check_template, template_of
 
@@ -78,6 +79,9 @@ def _warnings(file: GgufFile, blocks: int, extra: int) -> list[str]:
         warnings.append(f"{extra} extra layers for predicting several tokens are not used")
     if template_of(file) is None:
         warnings.append("the file has no chat template: plain ChatML is used")
+    slow = sorted(EXACT_TYPES & {info.type_name for info in file.tensors.values()})
+    if slow:
+        warnings.append(f"exact but slow formats, multiplied as f32: {', '.join(slow)}")
     return warnings
 
 

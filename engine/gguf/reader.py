@@ -8,7 +8,7 @@ import stat
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from engine.errors import GgufError
+from engine.errors import GgufError, UnsupportedModel
 from engine.gguf import keys, types
 from engine.gguf.cursor import Cursor
 from engine.gguf.info import FileIdentity, GgufFile, MetaValue, ShardInfo, TensorInfo
@@ -36,7 +36,7 @@ class _Header:
 def read_gguf(path: Path | str) -> GgufFile:
     """The model that the file at `path` holds or is one shard of.
 
-    Raises: GgufError naming the field, the byte offset and what to do.
+    Raises: GgufError naming the field, the byte offset and what to do; UnsupportedModel for tensor types of ik_llama.cpp.
     """
     opened = _read_header(Path(path))
     siblings = shard_paths(opened.shard.path, opened.metadata, opened.key_offsets)
@@ -200,6 +200,12 @@ def _read_tensor(cursor: Cursor, name: str) -> TensorInfo:
     at_type = cursor.pos
     type_id = cursor.u32()
     row = types.TENSOR_TYPES.get(type_id)
+    if type_id in types.IK_LLAMA_IDS:
+        label = types.IK_LLAMA_NAMES.get(type_id, f"number {type_id}")
+        raise UnsupportedModel(
+            f"{cursor.file_name}: tensor {name} is of type {label}, which only ik_llama.cpp makes and runs; "
+            "get the model in a type of llama.cpp, such as Q4_K or IQ4_XS"
+        )
     if row is None:
         known = ", ".join(t.name for t in types.TENSOR_TYPES.values())
         raise cursor.error(f"tensor type {type_id} does not exist", f"the known types are {known}", at=at_type)

@@ -82,3 +82,33 @@ TENSOR_TYPES: dict[int, TensorType] = {
 """Every tensor type with a fixed layout, by its number in the file."""
 
 TYPE_IDS: dict[str, int] = {row.name: row.id for row in TENSOR_TYPES.values()}
+
+EXACT_TYPES = frozenset(
+    ("IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS", "IQ3_S", "IQ1_S", "IQ1_M", "TQ1_0", "TQ2_0", "NVFP4", "Q1_0"),
+)
+"""Types that the kernels multiply as f32: exact, several times slower. Listed here too: headers are read without kernels."""
+
+IK_LLAMA_IDS = frozenset((*range(97, 100), *range(133, 159), *range(202, 236), *range(335, 400)))
+"""Numbers of the tensor types that ik_llama.cpp adds, plain and repacked: no other tool makes or runs them."""
+
+IK_LLAMA_NAMES: dict[int, str] = {
+    133: "Q6_0",
+    134: "IQ1_BN",
+    135: "IQ2_BN",
+    137: "IQ2_K",
+    138: "IQ3_K",
+    139: "IQ4_K",
+    140: "IQ5_K",
+    141: "IQ6_K",
+    144: "IQ4_KS",
+    145: "IQ2_KS",
+    146: "IQ4_KSS",
+    151: "Q8_KV",
+    152: "IQ5_KS",
+    153: "IQ2_KT",
+    154: "IQ3_KT",
+    155: "IQ4_KT",
+    156: "IQ3_KS",
+    157: "IQ2_KL",
+}
+"""Names of those that people meet."""

@@ -11,14 +11,17 @@ from typing import Literal
 from kernels_pyx.formats import FORMATS as _ROWS
 
 Act = Literal["f32", "q8_32", "q8_256"]
+Path = Literal["fast", "exact"]
 _ACTS: dict[str, Act] = {"f32": "f32", "q8_32": "q8_32", "q8_256": "q8_256"}
+_PATHS: dict[str, Path] = {"fast": "fast", "exact": "exact"}
 
 
 @dataclass(frozen=True, slots=True)
 class QuantFormat:
     """How weights of one ggml type are stored: `block` values in `type_size` bytes.
 
-    `act` is the activation layout that its kernels multiply with.
+    `act` is the activation layout that its kernels multiply with. `path` is "fast", or "exact" for formats that are dequantised
+    and multiplied as f32: right, but several times slower.
     """
 
     name: str
@@ -26,6 +29,7 @@ class QuantFormat:
     block: int
     type_size: int
     act: Act
+    path: Path
 
     @property
     def bits_per_weight(self) -> float:
@@ -49,7 +53,7 @@ class QuantFormat:
 
 
 FORMATS: tuple[QuantFormat, ...] = tuple(
-    QuantFormat(row.name, row.ggml_id, row.block, row.type_size, _ACTS[row.act]) for row in _ROWS
+    QuantFormat(row.name, row.ggml_id, row.block, row.type_size, _ACTS[row.act], _PATHS[row.path]) for row in _ROWS
 )
 BY_NAME: dict[str, QuantFormat] = {row.name: row for row in FORMATS}
 BY_ID: dict[int, QuantFormat] = {row.ggml_id: row for row in FORMATS}

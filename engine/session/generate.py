@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from engine.api.events import Event, Failed, Finished, PrefillProgress, Queued, TokenDelta
 from engine.api.values import FinishReason, RequestId, SamplingParams
-from engine.errors import Cancelled, EngineError, InvalidRequest
+from engine.errors import Cancelled, ContextFull, EngineError, InvalidRequest
 from engine.runtime.kv_cache import BLOCK
 from engine.runtime.step import StepBatch
 from engine.sampling.chain import Sampler
@@ -67,7 +67,7 @@ class Session:
         """Queues an answer to the prompt `ids`. asked: monotonic time of the request, in seconds.
 
         Raises:
-            InvalidRequest: no ids, an id outside the vocabulary, or more ids than the context holds.
+            InvalidRequest: no ids, an id outside the vocabulary, or (ContextFull) more ids than the context holds.
         """
         n_ctx, n_vocab = self._n_ctx, self._tokenizer.n_vocab
         if not ids:
@@ -76,7 +76,7 @@ class Session:
         if bad is not None:
             raise InvalidRequest(f"token id {bad} is out of range; this model has the ids 0 to {n_vocab - 1}")
         if len(ids) > n_ctx:
-            raise InvalidRequest(
+            raise ContextFull(
                 f"the prompt takes {len(ids)} tokens, the context holds {n_ctx}; shorten it or load with more context"
             )
         asked_for = n_ctx if sampling.max_tokens < 0 else sampling.max_tokens

@@ -5,6 +5,7 @@
 #include <immintrin.h> // before the first target region: gcc 12 refuses it inside one
 #endif
 #include "dot/scalar.h"
+#include "dot/exact.h"
 #include "quantize/scalar.h"
 #include "vec/scalar.h"
 #if defined(__x86_64__)
@@ -19,6 +20,7 @@
 #include "quantize/avx512.h"
 #include "vec/avx512.h"
 #include "panel/avx512.h"
+#include "panel/exact.h"
 #include "dot/avx512vnni.h"
 #include "panel/avx512vnni.h"
 #endif
@@ -41,27 +43,19 @@ typedef struct {
 #define LD_FLOAT_ROW(id, name, isa) {.format = id, .many = ld_many_##name##_##isa, .many_f32 = ld_many_##name##_##isa}
 #define LD_PANEL_ROW(id, name, isa) {.format = id, .few = ld_few_or_panel_##name##_##isa}
 #define LD_PANEL_ROWS_OF(isa) \
-    LD_PANEL_ROW(2, q4_0, isa), LD_PANEL_ROW(3, q4_1, isa), LD_PANEL_ROW(8, q8_0, isa), LD_PANEL_ROW(12, q4_k, isa)
-static const ld_kernel_row ld_rows_avx2[] = {
-    LD_ROW_FLOAT(0, f32, avx2),  LD_ROW_FLOAT(1, f16, avx2),   LD_ROW_QUANT(2, q4_0, avx2),  LD_ROW_QUANT(3, q4_1, avx2),
-    LD_ROW_QUANT(8, q8_0, avx2), LD_ROW_QUANT(12, q4_k, avx2), LD_ROW_QUANT(14, q6_k, avx2), LD_ROW_FLOAT(30, bf16, avx2),
-    LD_PANEL_ROWS_OF(avx2),
-};
-static const ld_kernel_row ld_rows_avxvnni[] = {
-    LD_INT_ROW(2, q4_0, avxvnni),  LD_INT_ROW(3, q4_1, avxvnni),  LD_INT_ROW(8, q8_0, avxvnni),
-    LD_INT_ROW(12, q4_k, avxvnni), LD_INT_ROW(14, q6_k, avxvnni),
-    LD_PANEL_ROWS_OF(avxvnni),
-};
-static const ld_kernel_row ld_rows_avx512[] = {
-    LD_FLOAT_ROW(0, f32, avx512), LD_FLOAT_ROW(1, f16, avx512), LD_F32_ROW(2, q4_0, avx512),  LD_F32_ROW(3, q4_1, avx512),
-    LD_F32_ROW(8, q8_0, avx512),  LD_F32_ROW(12, q4_k, avx512), LD_F32_ROW(14, q6_k, avx512), LD_FLOAT_ROW(30, bf16, avx512),
-};
-static const ld_kernel_row ld_rows_avx512vnni[] = {
-    LD_INT_ROW(2, q4_0, avx512vnni),  LD_INT_ROW(3, q4_1, avx512vnni),  LD_INT_ROW(8, q8_0, avx512vnni),
-    LD_INT_ROW(12, q4_k, avx512vnni), LD_INT_ROW(14, q6_k, avx512vnni),
-    LD_PANEL_ROWS_OF(avx512vnni),
-};
+    LD_PANEL_ROW(2, q4_0, isa), LD_PANEL_ROW(3, q4_1, isa), LD_PANEL_ROW(6, q5_0, isa), LD_PANEL_ROW(7, q5_1, isa), \
+        LD_PANEL_ROW(8, q8_0, isa), LD_PANEL_ROW(12, q4_k, isa), LD_PANEL_ROW(13, q5_k, isa), LD_PANEL_ROW(20, iq4_nl, isa), \
+        LD_PANEL_ROW(23, iq4_xs, isa), LD_PANEL_ROW(39, mxfp4, isa)
+static const ld_kernel_row ld_rows_avx2[] = {LD_FLOAT_FORMATS(LD_ROW_FLOAT, avx2), LD_QUANT_FORMATS(LD_ROW_QUANT, avx2),
+                                             LD_EXACT_FORMATS(LD_ROW_FLOAT, avx2), LD_PANEL_ROWS_OF(avx2)};
+static const ld_kernel_row ld_rows_avxvnni[] = {LD_QUANT_FORMATS(LD_INT_ROW, avxvnni), LD_PANEL_ROWS_OF(avxvnni)};
+static const ld_kernel_row ld_rows_avx512[] = {LD_FLOAT_FORMATS(LD_FLOAT_ROW, avx512), LD_QUANT_FORMATS(LD_F32_ROW, avx512),
+                                               LD_EXACT_FORMATS(LD_FLOAT_ROW, avx512)};
+static const ld_kernel_row ld_rows_avx512vnni[] = {LD_QUANT_FORMATS(LD_INT_ROW, avx512vnni), LD_PANEL_ROWS_OF(avx512vnni)};
 #endif
+
+static const ld_kernel_row ld_rows_scalar[] = {LD_FLOAT_FORMATS(LD_ROW_FLOAT, scalar), LD_QUANT_FORMATS(LD_ROW_QUANT, scalar),
+                                               LD_EXACT_FORMATS(LD_ROW_FLOAT, scalar)};
 
 #define LD_COUNTED(rows) rows, (int)(sizeof rows / sizeof *rows)
 
@@ -97,7 +91,7 @@ ld_isa ld_isa_detected(void) {
 }
 
 static void ld_set_format_acts(ld_format_kernels *formats) {
-#define LD_FORMAT(symbol, name, id, block, bytes, layout) formats[id].act = layout;
+#define LD_FORMAT(symbol, name, id, block, bytes, layout, path) formats[id].act = layout;
 #include "formats.def"
 #undef LD_FORMAT
 }
@@ -122,6 +116,7 @@ static void ld_add_isa(ld_table *table, ld_format_kernels *formats, ld_isa isa) 
 static int ld_may_use(ld_isa cap, ld_isa isa) { return isa <= cap && !(cap == LD_ISA_AVX512 && isa == LD_ISA_AVXVNNI); }
 
 void ld_dispatch_init(ld_isa cap) {
+    ld_expand_grids();
     for (int isa = 0; isa < LD_N_ISAS; isa++) {
         ld_table *table = &ld_tables[isa];
         *table = (ld_table){.isa = (ld_isa)isa, .formats = ld_formats[isa], .n_formats = LD_N_FORMATS};

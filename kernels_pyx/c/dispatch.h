@@ -69,11 +69,11 @@ const ld_table *ld_table_for(ld_isa isa);
 void ld_dispatch_init(ld_isa cap);
 ld_isa ld_isa_detected(void);
 
-#define LD_N_FORMATS 31 // highest ggml id with kernels, plus one
+#define LD_N_FORMATS 42 // highest ggml id with kernels, plus one
 
 static inline int64_t ld_format_block(int format) {
     switch (format) {
-#define LD_FORMAT(symbol, name, id, block, bytes, act) case id: return block;
+#define LD_FORMAT(symbol, name, id, block, bytes, act, path) case id: return block;
 #include "formats.def"
 #undef LD_FORMAT
     }
@@ -83,7 +83,7 @@ static inline int64_t ld_format_block(int format) {
 // Bytes of a weight row; 0 for a format without kernels.
 static inline size_t ld_row_bytes(int format, int64_t k) {
     switch (format) {
-#define LD_FORMAT(symbol, name, id, block, bytes, act) case id: return (size_t)(k / block) * bytes;
+#define LD_FORMAT(symbol, name, id, block, bytes, act, path) case id: return (size_t)(k / block) * bytes;
 #include "formats.def"
 #undef LD_FORMAT
     }

@@ -3,13 +3,13 @@
 // signature ld_linear_many; many_f32 is the same with f32 activations.
 // Integer panel, for each group of 32 values: eight steps of [row][4 bytes], four consecutive values of each of the 32 rows, so
 //   that a register holds one step of 8 or 16 rows and meets four bytes of an activation broadcast. Beside it, for each scale
-//   group (32 values; 16 for Q6_K), d[row] and m[row]: y += d * dx * sum(q * x) + m * s, with s = dx * sum(x) of the activation.
+//   group (32 values; 16 for Q2_K, Q3_K and Q6_K), d[row] and m[row]: y += d * dx * sum(q * x) + m * s, with s = dx * sum(x) of the activation.
 //   Bytes are unsigned; signed formats are stored with a bias that m takes away (Q4_0: 8, Q6_K: 32, Q8_0: 128; but signed for
-//   Q8_0 on AVX2).
+//   Q8_0 and IQ4 on AVX2).
 // f32 panel: [value][row].
 // Rows beyond the last one repeat it in the panel; their sums are not stored.
 // Accumulator: int32 for a scale group, exact; f32 across groups in registers, across slices in y. Overflow limits as in dot.h:
-//   with 16-bit accumulation (AVX2) a group of 32 may hold values of at most 15, a pair of steps values of at most 63.
+//   with 16-bit accumulation (AVX2) a group of 32 may hold values of at most 15, half of it values of at most 31, a pair of steps values of at most 63.
 #pragma once
 #include "dot.h"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 
 import pytest
@@ -19,8 +20,21 @@ from app.preflight import choose_input_method, missing, prepare, pyside_folder, 
         ({"QT_QPA_PLATFORM": "xcb:extra;wayland"}, "xcb"),
     ],
 )
-def test_platform_is_the_one_qt_takes(environ: dict[str, str], platform: str) -> None:
+def test_platform_is_the_one_qt_takes(environ: dict[str, str], platform: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.preflight._connects", lambda address: True)
     assert qt_platform(environ) == platform
+
+
+def test_a_display_where_nobody_answers_is_none(tmp_path: Path) -> None:
+    environ = {"WAYLAND_DISPLAY": "wl-x", "XDG_RUNTIME_DIR": str(tmp_path), "DISPLAY": ":7531"}
+    assert qt_platform(environ) == "offscreen"
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(tmp_path / "wl-x"))
+        server.listen()
+        assert qt_platform(environ) == "wayland"
+        assert qt_platform({"WAYLAND_DISPLAY": str(tmp_path / "wl-x")}) == "wayland"
+    assert qt_platform(environ) == "offscreen"
+    assert qt_platform({"DISPLAY": "elsewhere:10.0"}) == "xcb"
 
 
 @pytest.fixture

@@ -138,12 +138,13 @@ def test_the_window_opens_and_closes_without_torch(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_window_is_up_within_a_second_and_a_half(tmp_path: Path) -> None:
+def test_the_window_is_up_within_a_second_and_a_half_of_work(tmp_path: Path) -> None:
+    """Processor time, not the clock on the wall: what else the machine does is not ours."""
     times = []
     for number in range(3):
         found = re.search(r"^up (\S+) (\S+)$", windowed(tmp_path / f"home{number}", 100), re.MULTILINE)
         assert found is not None
-        times.append(float(found.group(1)))
+        times.append(float(found.group(2)))
     assert min(times) <= 1.5, times
 
 

@@ -68,6 +68,7 @@ def test_a_conversation_with_the_included_model(qtbot: QtBot, running: Running) 
     assert again.position == (1, 2)
     assert again.text == answer.text
 
+    controller.options.set_sampling(SamplingParams(temperature=0.0, max_tokens=24))
     controller.send("And the sky?")
     qtbot.waitUntil(lambda: len(turns) == 3)
     settle(qtbot, running)

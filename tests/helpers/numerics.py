@@ -14,7 +14,32 @@ F32 = npt.NDArray[np.float32]
 F64 = npt.NDArray[np.float64]
 
 # Where the f16 scales of a block lie: the only bytes that random bits would make infinite or NaN.
-HALVES = {"Q4_0": (0,), "Q4_1": (0, 2), "Q8_0": (0,), "Q4_K": (0, 2), "Q6_K": (208,)}
+HALVES = {
+    "Q4_0": (0,),
+    "Q4_1": (0, 2),
+    "Q5_0": (0,),
+    "Q5_1": (0, 2),
+    "Q8_0": (0,),
+    "Q2_K": (80, 82),
+    "Q3_K": (108,),
+    "Q4_K": (0, 2),
+    "Q5_K": (0, 2),
+    "Q6_K": (208,),
+    "IQ4_NL": (0,),
+    "IQ4_XS": (0,),
+    "MXFP4": (),
+    "IQ2_XXS": (0,),
+    "IQ2_XS": (0,),
+    "IQ2_S": (0,),
+    "IQ3_XXS": (0,),
+    "IQ3_S": (0,),
+    "IQ1_S": (0,),
+    "IQ1_M": (),
+    "TQ1_0": (52,),
+    "TQ2_0": (64,),
+    "NVFP4": (),
+    "Q1_0": (0,),
+}
 
 
 def random_weights(name: str, n: int, k: int, rng: np.random.Generator) -> U8:
@@ -23,6 +48,10 @@ def random_weights(name: str, n: int, k: int, rng: np.random.Generator) -> U8:
     if fmt.is_float:
         return _random_floats(fmt, n, k, rng)
     blocks = rng.integers(0, 256, (n * (k // fmt.block), fmt.type_size), dtype=np.uint8)
+    if name == "MXFP4":  # the scale is a power of two
+        blocks[:, 0] = rng.integers(118, 130, len(blocks))
+    if name == "IQ1_M":  # the top bits of its scattered f16 scale
+        blocks[:, 55] &= 0xBF
     for at in HALVES[name]:
         halves = rng.normal(0, 0.02, (len(blocks), 1)).astype(np.float16)
         blocks[:, at : at + 2] = halves.view(np.uint8).reshape(-1, 2)

@@ -81,7 +81,7 @@ def lengths(fmt: QuantFormat) -> tuple[int, ...]:
         return (1, 7, 32, 97, 576, 1100)
     if fmt.block == 32:
         return (32, 64, 96, 160, 224, 576, 1120)
-    return (256, 512, 768, 1280)
+    return (256, 512, 768, 1280) if fmt.block == 256 else (fmt.block, 3 * fmt.block, 640)
 
 
 @pytest.mark.parametrize("f32", [False, True], ids=["own", "f32"])
@@ -113,7 +113,7 @@ class TestLinear:
 
 
 @pytest.mark.parametrize("value", [1.0, -1.0])
-@pytest.mark.parametrize("name", [fmt.name for fmt in FORMATS if not fmt.is_float])
+@pytest.mark.parametrize("name", [fmt.name for fmt in FORMATS if fmt.act != "f32"])
 @pytest.mark.parametrize("isa", available_isas())
 def test_extreme_weights_and_activations_do_not_overflow(isa: str, name: str, value: float) -> None:
     fmt, k, n, n_act = BY_NAME[name], 1024, 33, 14
@@ -141,6 +141,10 @@ def extreme_weights(fmt: QuantFormat, n: int, k: int) -> U8:
         blocks[:, :, 2:] = 0x80
     if fmt.name == "Q6_K":
         blocks[:, :, 192:208] = 0x80
+    if fmt.name in ("IQ4_NL", "IQ4_XS"):
+        blocks[:, :, 2:] = 0  # -127, and scale -32
+    if fmt.name == "MXFP4":
+        blocks[:, :, 0] = 128  # 1
     for at in HALVES[fmt.name]:
         blocks[:, :, at : at + 2] = np.array([1.0], np.float16).view(np.uint8)
     return w

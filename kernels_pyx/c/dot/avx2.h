@@ -5,6 +5,7 @@
 #pragma GCC target("avx2,fma,f16c")
 #include "ymm/values.h"
 #include "ymm/few.h"
+#include "ymm/exact.h"
 
 #define LD_NAME(name) name##_avx2
 #define LD_INT8_BIAS 0
@@ -13,6 +14,10 @@
 LD_INLINE __m256i ld_dot_nibbles_avx2(__m256i lo, __m256i x_lo, __m256i hi, __m256i x_hi) {
     const __m256i pairs = _mm256_add_epi16(_mm256_maddubs_epi16(lo, x_lo), _mm256_maddubs_epi16(hi, x_hi));
     return _mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
+}
+
+LD_INLINE __m256i ld_dot_bytes_avx2(__m256i q, __m256i x) {
+    return _mm256_madd_epi16(_mm256_maddubs_epi16(q, x), _mm256_set1_epi16(1));
 }
 
 // |w| * (x with the sign of w): unsigned by signed with |w| <= 128, as vpmaddubsw wants it.
@@ -27,6 +32,12 @@ LD_INLINE __m256i ld_dot_scaled_groups_avx2(__m256i acc, __m256i q0, __m256i x0,
     const __m256i p0 = _mm256_madd_epi16(_mm256_maddubs_epi16(q0, x0), s0);
     const __m256i p1 = _mm256_madd_epi16(_mm256_maddubs_epi16(q1, x1), s1);
     return _mm256_add_epi32(acc, _mm256_add_epi32(p0, p1));
+}
+
+LD_INLINE __m256i ld_dot_scaled_int8_avx2(__m256i acc, __m256i w, __m256i x, __m256i scale8, const int j) {
+    const __m256i pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(x, w));
+    const __m256i scale = _mm256_shuffle_epi8(scale8, _mm256_set1_epi16((short)(0x100 * (2 * j + 1) + 2 * j)));
+    return _mm256_add_epi32(acc, _mm256_madd_epi16(pairs, scale));
 }
 
 // Two of the int8 scales, each over eight int16.

@@ -35,6 +35,102 @@ static void ld_unpack_q4_1_scalar(const uint8_t *w, ld_block_view *view) {
     view->m[0] = ld_f32_of_f16(block->m);
 }
 
+static int ld_fifth_bit(const uint8_t high[4], int i) { return ((high[i / 8] >> (i % 8)) & 1) << 4; }
+
+static void ld_unpack_q5_0_scalar(const uint8_t *w, ld_block_view *view) {
+    const ld_block_q5_0 *block = (const ld_block_q5_0 *)w;
+    for (int i = 0; i < 16; i++) {
+        view->q[i] = (int8_t)(((block->q[i] & 15) | ld_fifth_bit(block->high, i)) - 16);
+        view->q[i + 16] = (int8_t)(((block->q[i] >> 4) | ld_fifth_bit(block->high, i + 16)) - 16);
+    }
+    view->d[0] = ld_f32_of_f16(block->d);
+    view->m[0] = 0;
+}
+
+static void ld_unpack_q5_1_scalar(const uint8_t *w, ld_block_view *view) {
+    const ld_block_q5_1 *block = (const ld_block_q5_1 *)w;
+    for (int i = 0; i < 16; i++) {
+        view->q[i] = (int8_t)((block->q[i] & 15) | ld_fifth_bit(block->high, i));
+        view->q[i + 16] = (int8_t)((block->q[i] >> 4) | ld_fifth_bit(block->high, i + 16));
+    }
+    view->d[0] = ld_f32_of_f16(block->d);
+    view->m[0] = ld_f32_of_f16(block->m);
+}
+
+// 32 values that 16 bytes of nibbles choose.
+static void ld_choose_values(const int8_t values[16], const uint8_t packed[16], int8_t q[32]) {
+    for (int i = 0; i < 16; i++) {
+        q[i] = values[packed[i] & 15];
+        q[i + 16] = values[packed[i] >> 4];
+    }
+}
+
+static void ld_unpack_iq4_nl_scalar(const uint8_t *w, ld_block_view *view) {
+    const ld_block_iq4_nl *block = (const ld_block_iq4_nl *)w;
+    ld_choose_values(ld_iq4_values, block->q, view->q);
+    view->d[0] = ld_f32_of_f16(block->d);
+    view->m[0] = 0;
+}
+
+static void ld_unpack_mxfp4_scalar(const uint8_t *w, ld_block_view *view) {
+    const ld_block_mxfp4 *block = (const ld_block_mxfp4 *)w;
+    ld_choose_values(ld_fp4_values, block->q, view->q);
+    view->d[0] = ld_f32_of_exponent(block->exponent);
+    view->m[0] = 0;
+}
+
+static void ld_unpack_iq4_xs_scalar(const uint8_t *w, ld_block_view *view) {
+    const ld_block_iq4_xs *block = (const ld_block_iq4_xs *)w;
+    const float d = ld_f32_of_f16(block->d);
+    for (int group = 0; group < 8; group++) {
+        const int low = (block->scales_low[group / 2] >> (4 * (group % 2))) & 15, high = (block->scales_high >> (2 * group)) & 3;
+        ld_choose_values(ld_iq4_values, block->q + 16 * group, view->q + 32 * group);
+        view->d[group] = d * (float)((low | (high << 4)) - 32);
+        view->m[group] = 0;
+    }
+}
+
+static void ld_unpack_q2_k_scalar(const uint8_t *w, ld_block_view *view) {
+    const ld_block_q2_k *block = (const ld_block_q2_k *)w;
+    const float d = ld_f32_of_f16(block->d), dmin = ld_f32_of_f16(block->dmin);
+    for (int i = 0; i < 256; i++) view->q[i] = (block->q[i / 128 * 32 + i % 32] >> (2 * (i % 128 / 32))) & 3;
+    for (int group = 0; group < 16; group++) {
+        view->d[group] = d * (float)(block->scales[group] & 15);
+        view->m[group] = -(dmin * (float)(block->scales[group] >> 4));
+    }
+}
+
+static void ld_unpack_q3_k_scalar(const uint8_t *w, ld_block_view *view) {
+    const ld_block_q3_k *block = (const ld_block_q3_k *)w;
+    const float d = ld_f32_of_f16(block->d);
+    for (int i = 0; i < 256; i++) {
+        const int low = (block->q[i / 128 * 32 + i % 32] >> (2 * (i % 128 / 32))) & 3;
+        view->q[i] = (int8_t)((low | ((block->high[i % 32] >> (i / 32)) & 1) << 2) - 4);
+    }
+    for (int group = 0; group < 16; group++) {
+        const int low = (block->scales[group % 8] >> (4 * (group / 8))) & 15;
+        const int high = (block->scales[8 + group % 4] >> (2 * (group / 4))) & 3;
+        view->d[group] = d * (float)((low | (high << 4)) - 32);
+        view->m[group] = 0;
+    }
+}
+
+static void ld_unpack_q5_k_scalar(const uint8_t *w, ld_block_view *view) {
+    const ld_block_q5_k *block = (const ld_block_q5_k *)w;
+    const float d = ld_f32_of_f16(block->d), dmin = ld_f32_of_f16(block->dmin);
+    uint32_t scales[2], mins[2];
+    ld_q4_k_scales(block->scales, scales, mins);
+    for (int group = 0; group < 8; group++) {
+        const int shift = 8 * (group % 4);
+        view->d[group] = d * (float)((scales[group / 4] >> shift) & 255);
+        view->m[group] = -(dmin * (float)((mins[group / 4] >> shift) & 255));
+        for (int i = 0; i < 32; i++) {
+            const int low = (block->q[32 * (group / 2) + i] >> (4 * (group % 2))) & 15;
+            view->q[32 * group + i] = (int8_t)(low | ((block->high[i] >> group) & 1) << 4);
+        }
+    }
+}
+
 static void ld_unpack_q8_0_scalar(const uint8_t *w, ld_block_view *view) {
     const ld_block_q8_0 *block = (const ld_block_q8_0 *)w;
     memcpy(view->q, block->q, 32);
@@ -171,6 +267,14 @@ LD_SCALAR_QUANT(q4_1, 32, 20, 32, 1, LD_ACT_Q8_32)
 LD_SCALAR_QUANT(q8_0, 32, 34, 32, 0, LD_ACT_Q8_32)
 LD_SCALAR_QUANT(q4_k, 256, 144, 32, 1, LD_ACT_Q8_256)
 LD_SCALAR_QUANT(q6_k, 256, 210, 16, 0, LD_ACT_Q8_256)
+LD_SCALAR_QUANT(q5_0, 32, 22, 32, 0, LD_ACT_Q8_32)
+LD_SCALAR_QUANT(q5_1, 32, 24, 32, 1, LD_ACT_Q8_32)
+LD_SCALAR_QUANT(iq4_nl, 32, 18, 32, 0, LD_ACT_Q8_32)
+LD_SCALAR_QUANT(mxfp4, 32, 17, 32, 0, LD_ACT_Q8_32)
+LD_SCALAR_QUANT(q2_k, 256, 84, 16, 1, LD_ACT_Q8_256)
+LD_SCALAR_QUANT(q3_k, 256, 110, 16, 0, LD_ACT_Q8_256)
+LD_SCALAR_QUANT(q5_k, 256, 176, 32, 1, LD_ACT_Q8_256)
+LD_SCALAR_QUANT(iq4_xs, 256, 136, 32, 0, LD_ACT_Q8_256)
 
 static inline float ld_value_f32(const uint8_t *w, int64_t i) {
     float x;
@@ -207,14 +311,16 @@ LD_SCALAR_FLOAT(f32)
 LD_SCALAR_FLOAT(f16)
 LD_SCALAR_FLOAT(bf16)
 
+// The quantised formats with integer kernels, and the float formats: ROW(ggml id, symbol, isa) makes what a table needs.
+#define LD_QUANT_FORMATS(ROW, isa) \
+    ROW(2, q4_0, isa), ROW(3, q4_1, isa), ROW(6, q5_0, isa), ROW(7, q5_1, isa), ROW(8, q8_0, isa), ROW(10, q2_k, isa), \
+        ROW(11, q3_k, isa), ROW(12, q4_k, isa), ROW(13, q5_k, isa), ROW(14, q6_k, isa), ROW(20, iq4_nl, isa), \
+        ROW(23, iq4_xs, isa), ROW(39, mxfp4, isa)
+#define LD_FLOAT_FORMATS(ROW, isa) ROW(0, f32, isa), ROW(1, f16, isa), ROW(30, bf16, isa)
+
 // All kernels of a format on one instruction set; those of a float format are their own f32 ones.
 #define LD_ROW_FLOAT(id, name, isa) LD_ROW_ALL(id, name, name, isa)
 #define LD_ROW_QUANT(id, name, isa) LD_ROW_ALL(id, name, name##_f32, isa)
 #define LD_ROW_ALL(id, name, name_f32, isa) \
     {id, ld_few_##name##_##isa, ld_few_##name_f32##_##isa, ld_many_##name##_##isa, ld_many_##name_f32##_##isa, \
      ld_to_f32_##name##_##isa}
-
-static const ld_kernel_row ld_rows_scalar[] = {
-    LD_ROW_FLOAT(0, f32, scalar), LD_ROW_FLOAT(1, f16, scalar),  LD_ROW_QUANT(2, q4_0, scalar),  LD_ROW_QUANT(3, q4_1, scalar),
-    LD_ROW_QUANT(8, q8_0, scalar), LD_ROW_QUANT(12, q4_k, scalar), LD_ROW_QUANT(14, q6_k, scalar), LD_ROW_FLOAT(30, bf16, scalar),
-};

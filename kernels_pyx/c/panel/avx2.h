@@ -16,7 +16,7 @@ LD_INLINE void ld_add_to_rows(float *y, __m256 v, int64_t n, int is_first) {
 
 #define LD_NAME(name) name##_avx2
 #define LD_INT8_BIAS 0
-#define LD_UNPACK_Q8_0 ld_unpack_q8_0_signed
+#define LD_UNPACK_INT8(name) ld_unpack_##name##_signed
 
 // Assembly keeps these chains in one register each: gcc 12 reorders the sums of intrinsics into trees, whose leaves it spills.
 LD_INLINE __m256i ld_add_pairs(__m256i sum, __m256i w, __m256i x) {
@@ -34,7 +34,7 @@ LD_INLINE __m256i ld_add_fours(__m256i sum, __m256i pairs, __m256i ones) {
 LD_INLINE void ld_group_sums_avx2(const uint8_t *q, const uint8_t *x, size_t act_stride, const int n_act, const int n_steps,
                                   const int kind, __m256i sum[4][2]) {
     const __m256i ones = _mm256_set1_epi16(1);
-    const int run = kind == LD_NIBBLES ? n_steps : kind == LD_SIX_BITS ? 2 : 1; // steps that fit a 16-bit sum
+    const int run = kind == LD_NIBBLES ? n_steps : kind == LD_FIVE_BITS ? 4 : kind == LD_SIX_BITS ? 2 : 1; // steps that fit a 16-bit sum
     LD_UNROLL for (int a = 0; a < n_act; a++) sum[a][0] = sum[a][1] = _mm256_setzero_si256();
     LD_UNROLL for (int first = 0; first < n_steps; first += run) {
         __m256i pairs[4][2];
@@ -58,7 +58,7 @@ LD_INLINE void ld_group_sums_avx2(const uint8_t *q, const uint8_t *x, size_t act
 #include "ymm.h"
 #undef LD_NAME
 #undef LD_INT8_BIAS
-#undef LD_UNPACK_Q8_0
+#undef LD_UNPACK_INT8
 
 LD_INLINE void ld_f32_tile_avx2(LD_F32_TILE_ARGS) {
     for (int64_t first = 0; first < n_rows; first += 16) {
@@ -101,5 +101,13 @@ LD_DEFINE_MANY_F32(ld_many_q4_1_f32_avx2, ld_unpack_f32_q4_1, ld_tile_f32_avx2, 
 LD_DEFINE_MANY_F32(ld_many_q8_0_f32_avx2, ld_unpack_f32_q8_0, ld_tile_f32_avx2, 6)
 LD_DEFINE_MANY_F32(ld_many_q4_k_f32_avx2, ld_unpack_f32_q4_k, ld_tile_f32_avx2, 6)
 LD_DEFINE_MANY_F32(ld_many_q6_k_f32_avx2, ld_unpack_f32_q6_k, ld_tile_f32_avx2, 6)
+LD_DEFINE_MANY_F32(ld_many_q5_0_f32_avx2, ld_unpack_f32_q5_0, ld_tile_f32_avx2, 6)
+LD_DEFINE_MANY_F32(ld_many_q5_1_f32_avx2, ld_unpack_f32_q5_1, ld_tile_f32_avx2, 6)
+LD_DEFINE_MANY_F32(ld_many_q2_k_f32_avx2, ld_unpack_f32_q2_k, ld_tile_f32_avx2, 6)
+LD_DEFINE_MANY_F32(ld_many_q3_k_f32_avx2, ld_unpack_f32_q3_k, ld_tile_f32_avx2, 6)
+LD_DEFINE_MANY_F32(ld_many_q5_k_f32_avx2, ld_unpack_f32_q5_k, ld_tile_f32_avx2, 6)
+LD_DEFINE_MANY_F32(ld_many_iq4_nl_f32_avx2, ld_unpack_f32_iq4_nl, ld_tile_f32_avx2, 6)
+LD_DEFINE_MANY_F32(ld_many_iq4_xs_f32_avx2, ld_unpack_f32_iq4_xs, ld_tile_f32_avx2, 6)
+LD_DEFINE_MANY_F32(ld_many_mxfp4_f32_avx2, ld_unpack_f32_mxfp4, ld_tile_f32_avx2, 6)
 
 #pragma GCC pop_options

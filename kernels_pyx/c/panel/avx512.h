@@ -45,5 +45,13 @@ LD_DEFINE_MANY_F32(ld_many_q4_1_f32_avx512, ld_unpack_f32_q4_1, ld_tile_f32_avx5
 LD_DEFINE_MANY_F32(ld_many_q8_0_f32_avx512, ld_unpack_f32_q8_0, ld_tile_f32_avx512, 6)
 LD_DEFINE_MANY_F32(ld_many_q4_k_f32_avx512, ld_unpack_f32_q4_k, ld_tile_f32_avx512, 6)
 LD_DEFINE_MANY_F32(ld_many_q6_k_f32_avx512, ld_unpack_f32_q6_k, ld_tile_f32_avx512, 6)
+LD_DEFINE_MANY_F32(ld_many_q5_0_f32_avx512, ld_unpack_f32_q5_0, ld_tile_f32_avx512, 6)
+LD_DEFINE_MANY_F32(ld_many_q5_1_f32_avx512, ld_unpack_f32_q5_1, ld_tile_f32_avx512, 6)
+LD_DEFINE_MANY_F32(ld_many_q2_k_f32_avx512, ld_unpack_f32_q2_k, ld_tile_f32_avx512, 6)
+LD_DEFINE_MANY_F32(ld_many_q3_k_f32_avx512, ld_unpack_f32_q3_k, ld_tile_f32_avx512, 6)
+LD_DEFINE_MANY_F32(ld_many_q5_k_f32_avx512, ld_unpack_f32_q5_k, ld_tile_f32_avx512, 6)
+LD_DEFINE_MANY_F32(ld_many_iq4_nl_f32_avx512, ld_unpack_f32_iq4_nl, ld_tile_f32_avx512, 6)
+LD_DEFINE_MANY_F32(ld_many_iq4_xs_f32_avx512, ld_unpack_f32_iq4_xs, ld_tile_f32_avx512, 6)
+LD_DEFINE_MANY_F32(ld_many_mxfp4_f32_avx512, ld_unpack_f32_mxfp4, ld_tile_f32_avx512, 6)
 
 #pragma GCC pop_options

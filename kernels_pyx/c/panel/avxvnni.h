@@ -5,7 +5,7 @@
 
 #define LD_NAME(name) name##_avxvnni
 #define LD_INT8_BIAS 128
-#define LD_UNPACK_Q8_0 ld_unpack_q8_0
+#define LD_UNPACK_INT8(name) ld_unpack_##name
 
 LD_INLINE void ld_group_sums_avxvnni(const uint8_t *q, const uint8_t *x, size_t act_stride, const int n_act,
                                      const int n_steps, const int kind, __m256i sum[4][2]) {
@@ -24,6 +24,6 @@ LD_INLINE void ld_group_sums_avxvnni(const uint8_t *q, const uint8_t *x, size_t 
 #include "ymm.h"
 #undef LD_NAME
 #undef LD_INT8_BIAS
-#undef LD_UNPACK_Q8_0
+#undef LD_UNPACK_INT8
 
 #pragma GCC pop_options

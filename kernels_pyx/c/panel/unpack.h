@@ -23,9 +23,8 @@ LD_INLINE void ld_transpose8(const __m256i in[8], __m256i out[8]) {
 }
 
 // What the integers of a panel are: it decides how far 16-bit sums may go.
-enum { LD_NIBBLES, LD_SIX_BITS, LD_INT8 };
+enum { LD_NIBBLES, LD_FIVE_BITS, LD_SIX_BITS, LD_INT8 };
 
-typedef __m256i (*ld_quants_fn)(const uint8_t *row, int64_t g);
 // Writes d and m of eight rows for n_groups groups from group g on: d[scale group * LD_PANEL_ROWS + row].
 typedef void (*ld_scales_fn)(const uint8_t *const rows[8], int64_t g, int64_t n_groups, float *d, float *m);
 
@@ -67,16 +66,42 @@ LD_INLINE void ld_panel_scales_q8_0(const uint8_t *const rows[8], int64_t g, int
     ld_panel_scales_by_d(rows, g, n_groups, d, m, 34, -128);
 }
 
-LD_INLINE void ld_panel_scales_q4_1(const uint8_t *const rows[8], int64_t g, int64_t n_groups, float *d, float *m) {
+LD_INLINE void ld_panel_scales_q5_0(const uint8_t *const rows[8], int64_t g, int64_t n_groups, float *d, float *m) {
+    ld_panel_scales_by_d(rows, g, n_groups, d, m, 22, -16);
+}
+
+LD_INLINE void ld_panel_scales_iq4_nl(const uint8_t *const rows[8], int64_t g, int64_t n_groups, float *d, float *m) {
+    ld_panel_scales_by_d(rows, g, n_groups, d, m, 18, -128);
+}
+
+LD_INLINE void ld_panel_scales_mxfp4(const uint8_t *const rows[8], int64_t g, int64_t n_groups, float *d, float *m) {
+    for (int64_t j = 0; j < n_groups; j++)
+        for (int i = 0; i < 8; i++) {
+            d[j * LD_PANEL_ROWS + i] = ld_f32_of_exponent(rows[i][(g + j) * 17]);
+            m[j * LD_PANEL_ROWS + i] = -12 * d[j * LD_PANEL_ROWS + i];
+        }
+}
+
+// Formats with f16 d and m at the start of a block of `bytes`.
+LD_INLINE void ld_panel_scales_by_d_m(const uint8_t *const rows[8], int64_t g, int64_t n_groups, float *d, float *m,
+                                      const int bytes) {
     for (int64_t j = 0; j < n_groups; j++) {
         uint32_t both[8]; // d below m
-        LD_UNROLL for (int i = 0; i < 8; i++) both[i] = *(const ld_packed32 *)(rows[i] + (g + j) * 20);
+        LD_UNROLL for (int i = 0; i < 8; i++) both[i] = *(const ld_packed32 *)(rows[i] + (g + j) * bytes);
         const __m256i words = ld_load256(both);
         const __m256i halves = _mm256_permute4x64_epi64(
             _mm256_packus_epi32(_mm256_and_si256(words, _mm256_set1_epi32(0xffff)), _mm256_srli_epi32(words, 16)), 0xd8);
         _mm256_store_ps(d + j * LD_PANEL_ROWS, _mm256_cvtph_ps(_mm256_castsi256_si128(halves)));
         _mm256_store_ps(m + j * LD_PANEL_ROWS, _mm256_cvtph_ps(_mm256_extracti128_si256(halves, 1)));
     }
+}
+
+LD_INLINE void ld_panel_scales_q4_1(const uint8_t *const rows[8], int64_t g, int64_t n_groups, float *d, float *m) {
+    ld_panel_scales_by_d_m(rows, g, n_groups, d, m, 20);
+}
+
+LD_INLINE void ld_panel_scales_q5_1(const uint8_t *const rows[8], int64_t g, int64_t n_groups, float *d, float *m) {
+    ld_panel_scales_by_d_m(rows, g, n_groups, d, m, 24);
 }
 
 // Eight scales of each of eight rows, transposed: out[scale group * LD_PANEL_ROWS + row].
@@ -87,42 +112,79 @@ LD_INLINE void ld_store_scales8(const __m256 rows[8], float *out) {
     LD_UNROLL for (int i = 0; i < 8; i++) _mm256_store_si256((__m256i *)(out + i * LD_PANEL_ROWS), transposed[i]);
 }
 
-LD_INLINE void ld_panel_scales_q4_k(const uint8_t *const rows[8], int64_t g, int64_t n_groups, float *d, float *m) {
+// Blocks of 256 in groups of 32, see ld_group_scales; signed ones are biased by 128.
+LD_INLINE void ld_panel_scales_of_groups(const uint8_t *const rows[8], int64_t g, int64_t n_groups, float *d, float *m,
+                                         const int bytes, const int is_signed) {
     for (int64_t j = 0; j < n_groups; j += 8) {
         __m256 ds[8], ms[8];
         LD_UNROLL for (int i = 0; i < 8; i++) {
-            const ld_block_q4_k *block = (const ld_block_q4_k *)rows[i] + (g + j) / 8;
-            uint32_t scales[2], mins[2];
-            ld_q4_k_scales(block->scales, scales, mins);
-            const __m256i scale8 = _mm256_cvtepu8_epi32(_mm_cvtsi64_si128((int64_t)(scales[0] | (uint64_t)scales[1] << 32)));
-            const __m256i min8 = _mm256_cvtepu8_epi32(_mm_cvtsi64_si128((int64_t)(mins[0] | (uint64_t)mins[1] << 32)));
-            ds[i] = _mm256_mul_ps(_mm256_set1_ps(ld_half(block->d)), _mm256_cvtepi32_ps(scale8));
-            ms[i] = _mm256_mul_ps(_mm256_set1_ps(-ld_half(block->dmin)), _mm256_cvtepi32_ps(min8));
+            const uint8_t *block = rows[i] + (g + j) / 8 * bytes;
+            const ld_group_scales head = is_signed ? ld_group_scales_iq4_xs(block) : ld_group_scales_k(block);
+            ds[i] = _mm256_mul_ps(_mm256_set1_ps(head.d), _mm256_cvtepi32_ps(_mm256_cvtepi16_epi32(head.scale8)));
+            if (is_signed) ms[i] = _mm256_mul_ps(ds[i], _mm256_set1_ps(-128));
+            else ms[i] = _mm256_mul_ps(_mm256_set1_ps(-head.dmin), _mm256_cvtepi32_ps(_mm256_cvtepi16_epi32(head.min8)));
         }
         ld_store_scales8(ds, d + j * LD_PANEL_ROWS);
         ld_store_scales8(ms, m + j * LD_PANEL_ROWS);
     }
 }
 
-LD_INLINE void ld_panel_scales_q6_k(const uint8_t *const rows[8], int64_t g, int64_t n_groups, float *d, float *m) {
-    for (int64_t j = 0; j < n_groups; j += 4) { // four groups are eight scales
-        __m256 ds[8], ms[8];
-        LD_UNROLL for (int i = 0; i < 8; i++) {
-            const ld_block_q6_k *block = (const ld_block_q6_k *)rows[i] + (g + j) / 8;
-            const __m256i scale8 = _mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(block->scales + 2 * ((g + j) % 8))));
-            ds[i] = _mm256_mul_ps(_mm256_set1_ps(ld_half(block->d)), _mm256_cvtepi32_ps(scale8));
-            ms[i] = _mm256_mul_ps(ds[i], _mm256_set1_ps(-32));
+LD_INLINE void ld_panel_scales_q4_k(const uint8_t *const rows[8], int64_t g, int64_t n_groups, float *d, float *m) {
+    ld_panel_scales_of_groups(rows, g, n_groups, d, m, sizeof(ld_block_q4_k), 0);
+}
+
+LD_INLINE void ld_panel_scales_q5_k(const uint8_t *const rows[8], int64_t g, int64_t n_groups, float *d, float *m) {
+    ld_panel_scales_of_groups(rows, g, n_groups, d, m, sizeof(ld_block_q5_k), 0);
+}
+
+LD_INLINE void ld_panel_scales_iq4_xs(const uint8_t *const rows[8], int64_t g, int64_t n_groups, float *d, float *m) {
+    ld_panel_scales_of_groups(rows, g, n_groups, d, m, sizeof(ld_block_iq4_xs), 1);
+}
+
+// Blocks of 256 in groups of 16, see ld_half_scales: m is bias * d, or the format's own where bias is 0.
+LD_INLINE void ld_panel_scales_of_halves(const uint8_t *const rows[8], int64_t g, int64_t n_groups, float *d, float *m,
+                                         const int bytes, ld_half_scales_fn half_scales, const float bias) {
+    for (int64_t j = 0; j < n_groups; j += 8) // a block has sixteen scales
+        LD_UNROLL for (int half = 0; half < 2; half++) {
+            __m256 ds[8], ms[8];
+            LD_UNROLL for (int i = 0; i < 8; i++) {
+                const ld_half_scales head = half_scales(rows[i] + (g + j) / 8 * bytes);
+                const __m128i scale8 = half ? _mm_srli_si128(head.scale16, 8) : head.scale16;
+                const __m128i min8 = half ? _mm_srli_si128(head.min16, 8) : head.min16;
+                ds[i] = _mm256_mul_ps(_mm256_set1_ps(head.d), _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(scale8)));
+                if (bias != 0) ms[i] = _mm256_mul_ps(ds[i], _mm256_set1_ps(bias));
+                else ms[i] = _mm256_mul_ps(_mm256_set1_ps(-head.dmin), _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(min8)));
+            }
+            ld_store_scales8(ds, d + (2 * j + 8 * half) * LD_PANEL_ROWS);
+            ld_store_scales8(ms, m + (2 * j + 8 * half) * LD_PANEL_ROWS);
         }
-        ld_store_scales8(ds, d + 2 * j * LD_PANEL_ROWS);
-        ld_store_scales8(ms, m + 2 * j * LD_PANEL_ROWS);
-    }
+}
+
+LD_INLINE void ld_panel_scales_q2_k(const uint8_t *const rows[8], int64_t g, int64_t n_groups, float *d, float *m) {
+    ld_panel_scales_of_halves(rows, g, n_groups, d, m, sizeof(ld_block_q2_k), ld_half_scales_q2_k, 0);
+}
+
+LD_INLINE void ld_panel_scales_q3_k(const uint8_t *const rows[8], int64_t g, int64_t n_groups, float *d, float *m) {
+    ld_panel_scales_of_halves(rows, g, n_groups, d, m, sizeof(ld_block_q3_k), ld_half_scales_q3_k, -4);
+}
+
+LD_INLINE void ld_panel_scales_q6_k(const uint8_t *const rows[8], int64_t g, int64_t n_groups, float *d, float *m) {
+    ld_panel_scales_of_halves(rows, g, n_groups, d, m, sizeof(ld_block_q6_k), ld_half_scales_q6_k, -32);
 }
 
 LD_INLINE __m256i ld_quants_q8_0_biased(const uint8_t *row, int64_t g) {
     return _mm256_xor_si256(ld_quants_q8_0(row, g), _mm256_set1_epi8((char)0x80));
 }
 
-// An integer panel of one format; q8_0 biased by 128, q8_0_signed as stored.
+LD_INLINE __m256i ld_quants_iq4_nl_biased(const uint8_t *row, int64_t g) {
+    return _mm256_xor_si256(ld_quants_iq4_nl(row, g), _mm256_set1_epi8((char)0x80));
+}
+
+LD_INLINE __m256i ld_quants_iq4_xs_biased(const uint8_t *row, int64_t g) {
+    return _mm256_xor_si256(ld_quants_iq4_xs(row, g), _mm256_set1_epi8((char)0x80));
+}
+
+// An integer panel of one format; int8 biased by 128, *_signed as it is.
 #define LD_DEFINE_UNPACK(name, quants, scales) \
     static __attribute__((noinline)) void ld_unpack_##name(const uint8_t *w, size_t w_stride, int64_t n_rows, int64_t g, \
                                                            int64_t n_groups, uint8_t *scratch) { \
@@ -134,6 +196,16 @@ LD_DEFINE_UNPACK(q8_0, ld_quants_q8_0_biased, ld_panel_scales_q8_0)
 LD_DEFINE_UNPACK(q8_0_signed, ld_quants_q8_0, ld_panel_scales_q8_0)
 LD_DEFINE_UNPACK(q4_k, ld_quants_q4_k, ld_panel_scales_q4_k)
 LD_DEFINE_UNPACK(q6_k, ld_quants_q6_k, ld_panel_scales_q6_k)
+LD_DEFINE_UNPACK(q5_0, ld_quants_q5_0, ld_panel_scales_q5_0)
+LD_DEFINE_UNPACK(q5_1, ld_quants_q5_1, ld_panel_scales_q5_1)
+LD_DEFINE_UNPACK(mxfp4, ld_quants_mxfp4, ld_panel_scales_mxfp4)
+LD_DEFINE_UNPACK(iq4_nl, ld_quants_iq4_nl_biased, ld_panel_scales_iq4_nl)
+LD_DEFINE_UNPACK(iq4_nl_signed, ld_quants_iq4_nl, ld_panel_scales_iq4_nl)
+LD_DEFINE_UNPACK(q2_k, ld_quants_q2_k, ld_panel_scales_q2_k)
+LD_DEFINE_UNPACK(q3_k, ld_quants_q3_k, ld_panel_scales_q3_k)
+LD_DEFINE_UNPACK(q5_k, ld_quants_q5_k, ld_panel_scales_q5_k)
+LD_DEFINE_UNPACK(iq4_xs, ld_quants_iq4_xs_biased, ld_panel_scales_iq4_xs)
+LD_DEFINE_UNPACK(iq4_xs_signed, ld_quants_iq4_xs, ld_panel_scales_iq4_xs)
 
 typedef void (*ld_slice_scales_fn)(const uint8_t *act, int64_t k, int64_t g, int64_t n_groups, float *d, float *s);
 
@@ -197,6 +269,14 @@ LD_DEFINE_UNPACK_F32(q4_1)
 LD_DEFINE_UNPACK_F32(q8_0)
 LD_DEFINE_UNPACK_F32(q4_k)
 LD_DEFINE_UNPACK_F32(q6_k)
+LD_DEFINE_UNPACK_F32(q5_0)
+LD_DEFINE_UNPACK_F32(q5_1)
+LD_DEFINE_UNPACK_F32(q2_k)
+LD_DEFINE_UNPACK_F32(q3_k)
+LD_DEFINE_UNPACK_F32(q5_k)
+LD_DEFINE_UNPACK_F32(iq4_nl)
+LD_DEFINE_UNPACK_F32(iq4_xs)
+LD_DEFINE_UNPACK_F32(mxfp4)
 
 // A tile multiplies the slice that scratch holds with up to its width of activations; y and act are those of its first row and
 // value. Integer tiles take groups g .. g + n_groups, f32 tiles values start .. start + depth; both set y for the first slice and

@@ -43,19 +43,37 @@ LD_INLINE void LD_NAME(ld_int_tile)(LD_TILE_ARGS, ld_slice_scales_fn slice_scale
         } \
     }
 LD_DEFINE_TILE(LD_NAME(ld_tile_nibbles), ld_slice_scales_q8_32, 1, LD_NIBBLES, 1)
+LD_DEFINE_TILE(LD_NAME(ld_tile_five_bits), ld_slice_scales_q8_32, 1, LD_FIVE_BITS, 1)
 LD_DEFINE_TILE(LD_NAME(ld_tile_int8), ld_slice_scales_q8_32, 1, LD_INT8, LD_INT8_BIAS)
 LD_DEFINE_TILE(LD_NAME(ld_tile_nibbles_q8_256), ld_slice_scales_q8_256, 1, LD_NIBBLES, 1)
+LD_DEFINE_TILE(LD_NAME(ld_tile_five_bits_q8_256), ld_slice_scales_q8_256, 1, LD_FIVE_BITS, 1)
+LD_DEFINE_TILE(LD_NAME(ld_tile_int8_q8_256), ld_slice_scales_q8_256, 1, LD_INT8, LD_INT8_BIAS)
+LD_DEFINE_TILE(LD_NAME(ld_tile_nibbles_by16), ld_slice_scales_q8_256_by16, 2, LD_NIBBLES, 1)
 LD_DEFINE_TILE(LD_NAME(ld_tile_six_bits), ld_slice_scales_q8_256_by16, 2, LD_SIX_BITS, 1)
 #undef LD_DEFINE_TILE
 #undef LD_DEFINE_TILE_EXPANDED
 
 LD_DEFINE_MANY(LD_NAME(ld_many_q4_0), ld_unpack_q4_0, LD_NAME(ld_tile_nibbles), 4)
 LD_DEFINE_MANY(LD_NAME(ld_many_q4_1), ld_unpack_q4_1, LD_NAME(ld_tile_nibbles), 4)
-LD_DEFINE_MANY(LD_NAME(ld_many_q8_0), LD_UNPACK_Q8_0, LD_NAME(ld_tile_int8), 4)
+LD_DEFINE_MANY(LD_NAME(ld_many_q5_0), ld_unpack_q5_0, LD_NAME(ld_tile_five_bits), 4)
+LD_DEFINE_MANY(LD_NAME(ld_many_q5_1), ld_unpack_q5_1, LD_NAME(ld_tile_five_bits), 4)
+LD_DEFINE_MANY(LD_NAME(ld_many_mxfp4), ld_unpack_mxfp4, LD_NAME(ld_tile_five_bits), 4)
+LD_DEFINE_MANY(LD_NAME(ld_many_q8_0), LD_UNPACK_INT8(q8_0), LD_NAME(ld_tile_int8), 4)
+LD_DEFINE_MANY(LD_NAME(ld_many_iq4_nl), LD_UNPACK_INT8(iq4_nl), LD_NAME(ld_tile_int8), 4)
 LD_DEFINE_MANY(LD_NAME(ld_many_q4_k), ld_unpack_q4_k, LD_NAME(ld_tile_nibbles_q8_256), 4)
+LD_DEFINE_MANY(LD_NAME(ld_many_q5_k), ld_unpack_q5_k, LD_NAME(ld_tile_five_bits_q8_256), 4)
+LD_DEFINE_MANY(LD_NAME(ld_many_iq4_xs), LD_UNPACK_INT8(iq4_xs), LD_NAME(ld_tile_int8_q8_256), 4)
+LD_DEFINE_MANY(LD_NAME(ld_many_q2_k), ld_unpack_q2_k, LD_NAME(ld_tile_nibbles_by16), 4)
+LD_DEFINE_MANY(LD_NAME(ld_many_q3_k), ld_unpack_q3_k, LD_NAME(ld_tile_nibbles_by16), 4)
 LD_DEFINE_MANY(LD_NAME(ld_many_q6_k), ld_unpack_q6_k, LD_NAME(ld_tile_six_bits), 4)
 
 LD_DEFINE_FEW_BY_PANEL(LD_NAME(ld_few_or_panel_q4_0), LD_NAME(ld_few_q4_0), LD_NAME(ld_many_q4_0))
 LD_DEFINE_FEW_BY_PANEL(LD_NAME(ld_few_or_panel_q4_1), LD_NAME(ld_few_q4_1), LD_NAME(ld_many_q4_1))
+LD_DEFINE_FEW_BY_PANEL(LD_NAME(ld_few_or_panel_q5_0), LD_NAME(ld_few_q5_0), LD_NAME(ld_many_q5_0))
+LD_DEFINE_FEW_BY_PANEL(LD_NAME(ld_few_or_panel_q5_1), LD_NAME(ld_few_q5_1), LD_NAME(ld_many_q5_1))
+LD_DEFINE_FEW_BY_PANEL(LD_NAME(ld_few_or_panel_mxfp4), LD_NAME(ld_few_mxfp4), LD_NAME(ld_many_mxfp4))
 LD_DEFINE_FEW_BY_PANEL(LD_NAME(ld_few_or_panel_q8_0), LD_NAME(ld_few_q8_0), LD_NAME(ld_many_q8_0))
+LD_DEFINE_FEW_BY_PANEL(LD_NAME(ld_few_or_panel_iq4_nl), LD_NAME(ld_few_iq4_nl), LD_NAME(ld_many_iq4_nl))
 LD_DEFINE_FEW_BY_PANEL(LD_NAME(ld_few_or_panel_q4_k), LD_NAME(ld_few_q4_k), LD_NAME(ld_many_q4_k))
+LD_DEFINE_FEW_BY_PANEL(LD_NAME(ld_few_or_panel_q5_k), LD_NAME(ld_few_q5_k), LD_NAME(ld_many_q5_k))
+LD_DEFINE_FEW_BY_PANEL(LD_NAME(ld_few_or_panel_iq4_xs), LD_NAME(ld_few_iq4_xs), LD_NAME(ld_many_iq4_xs))

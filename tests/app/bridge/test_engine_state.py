@@ -49,6 +49,11 @@ def test_failed_load_with_the_old_model_gone_is_an_error() -> None:
     assert (state.kind, state.detail, state.model) == ("error", "broken", None)
 
 
+def test_failed_load_with_the_old_model_still_there_is_no_state_of_error() -> None:
+    state = submitted(READY, LoadModel(L, "/other"))
+    assert reduced(state, Failed(L, "GgufError", "broken")) == READY
+
+
 def test_second_answer_goes_on_when_the_first_ends() -> None:
     state = submitted(READY, Generate(A, prompt="x"))
     state = reduced(reduced(state, PrefillProgress(A, 1, 4)), TokenDelta(A, "t", 1, 1, 8.0))

@@ -51,11 +51,10 @@ def test_html_is_shown_as_text() -> None:
 def test_an_image_is_a_note_and_no_pipe_is_opened(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe.png"
     os.mkfifo(pipe)
-    start = time.monotonic()
     document = rendered(f"![secret]({QUrl.fromLocalFile(str(pipe)).toString()}) and ![logo](https://tracker.example/a.png?q=1)")
     document.setTextWidth(400)
+    # Opening the pipe would wait for ever.
     assert document.size().height() > 0
-    assert time.monotonic() - start < 2
     assert "tracker.example, not loaded" in document.toPlainText()
     assert "secret" in document.toPlainText()
 

@@ -94,6 +94,20 @@ def test_last_decode_figure_stays_when_nothing_is_generated(qtbot: QtBot) -> Non
     panel.set_decode(12.0)
     panel.set_decode(None)
     assert panel._rate == 12.0
+    assert panel.decode_text() == "12.0 tok/s, last"
+
+
+def test_speed_is_a_dash_before_the_first_answer_and_plain_while_generating(qtbot: QtBot) -> None:
+    panel = SidePanel()
+    qtbot.addWidget(panel)
+    assert panel.decode_text() == "—"
+    panel.set_decode(None)
+    assert panel.decode_text() == "—"
+    panel.set_decode(12.0)
+    assert panel.decode_text() == "12.0 tok/s"
+    panel.set_context(100, 8192)
+    panel._describe.flush()
+    assert "context 100 of 8,192" in panel.accessibleDescription()
 
 
 def test_line_takes_one_value_a_second(qtbot: QtBot) -> None:

@@ -12,7 +12,8 @@ from pytestqt.qtbot import QtBot
 
 from app.bridge.engine_bridge import EngineBridge
 from app.bridge.ui_thread import UiThread
-from app.ops.chat_ops import ChatOps, ContextUse, Trouble, Turn, Undo
+from app.ops.chat_ops import ChatOps, Trouble, Turn, Undo
+from app.ops.context_ops import ContextUse
 from app.ops.model_ops import ModelOps
 from app.settings.store import SettingsStore
 from app.store.chat_store import ChatStore

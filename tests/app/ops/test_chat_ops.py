@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from pathlib import Path
 
-from app.ops.chat_ops import ContextUse
+from app.ops.context_ops import ContextUse
 from app.store.chat_store import ChatStore
 from engine.api.commands import Cancel, CountTokens, Generate
 from engine.api.values import ChatMessage, SamplingParams
@@ -78,6 +78,20 @@ def test_stop_keeps_the_text_and_continue_goes_on_in_the_same_message(bench: Ben
     assert last_generate(bench).continue_last
     assert (last_generate(bench).messages or ())[-1] == ChatMessage("assistant", "Once upon ")
     assert bench.store.message(turn.answer.id).figures.n_tokens == 4
+
+
+def test_an_answer_goes_on_with_the_sampling_that_was_chosen_last(bench: Bench) -> None:
+    bench.load()
+    bench.engine.answers = [(Prefill(), Tokens(("Once ",)), Stall(60)), (Prefill(), Tokens(("more",)))]
+    turn = bench.ask("story", wait=False)
+    bench.qtbot.waitUntil(lambda: bench.chats.shown(turn.answer).text == "Once ")
+    bench.chats.stop(turn.chat.id)
+    bench.settle()
+    bench.chats.set_sampling(turn.chat.id, SamplingParams(max_tokens=7))
+    bench.chats.continue_answer(turn.answer.id)
+    assert bench.chats.is_busy(turn.chat.id)
+    bench.settle()
+    assert last_generate(bench).sampling.max_tokens == 7
 
 
 def test_an_error_stands_in_the_message_and_the_question_stays(bench: Bench) -> None:

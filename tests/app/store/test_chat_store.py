@@ -114,7 +114,7 @@ def test_a_streaming_answer_is_interrupted_after_a_restart_and_can_be_found(tmp_
     store.journal(Answer(answer.id, "half an ans", "streaming", Figures(n_tokens=4)))
     store.close()
     again = ChatStore(path)
-    assert again.n_interrupted == 1
+    assert again.unfinished_chat() == chat
     last = again.messages(chat)[-1]
     assert (last.text, last.status, last.figures.n_tokens) == ("half an ans", "interrupted", 4)
     assert [hit.message_id for hit in again.search("half")] == [answer.id]
@@ -227,3 +227,22 @@ def test_a_long_chat_is_read_quickly(store: ChatStore, n: int) -> None:
         assert len(store.messages(chat)) == n
         best = min(best, time.thread_time() - start)
     assert best < 0.1
+
+
+def test_the_chat_that_a_crash_cut_off_is_the_one_to_go_on_with(tmp_path: Path) -> None:
+    path = tmp_path / "chats.db"
+    store = ChatStore(path)
+    cut_off, other = new_chat(store), new_chat(store)
+    question = add(store, cut_off, None, "user", "q")
+    add(store, cut_off, question.id, "assistant", "half", "streaming")
+    add(store, other, None, "user", "newer")
+    assert store.unfinished_chat() is None
+    store.close()
+    again = ChatStore(path)
+    assert again.unfinished_chat() == cut_off
+    again.close()
+    later = ChatStore(path)
+    assert later.unfinished_chat() is None
+    later.change(lambda db: chats.delete_chat(db, other)).result(5)
+    assert later.unfinished_chat() == cut_off
+    later.close()

@@ -28,8 +28,8 @@ from app.store.db import (
     known,
     migrate,
     migrations,
-    open_database,
 )
+from app.store.opening import open_database
 
 
 def filled(path: Path, n: int = 40) -> int:
@@ -101,11 +101,11 @@ def test_migration_killed_between_versions_goes_on_where_it_stopped(tmp_path: Pa
         migrate(db, first, path)
     db.close()
     db = connect(path)
-    assert db.execute("PRAGMA user_version").fetchone() == (1,)
+    assert db.execute("PRAGMA user_version").fetchone() == (len(migrations()),)
     assert db.execute("SELECT count(*) FROM sqlite_master WHERE name = 'extra'").fetchone() == (0,)
     migrate(db, (*migrations(), "CREATE TABLE extra (x); INSERT INTO extra VALUES (1);"), path)
     assert db.execute("SELECT x FROM extra").fetchall() == [(1,)]
-    assert db.execute("PRAGMA user_version").fetchone() == (2,)
+    assert db.execute("PRAGMA user_version").fetchone() == (len(migrations()) + 1,)
     db.close()
 
 
@@ -127,7 +127,7 @@ def test_a_full_disk_is_a_sentence_nothing_is_lost_and_it_recovers(tmp_path: Pat
     assert isinstance(error, DatabaseFull)
     assert "full" in str(error) and "try again" in str(error)
     store.journal(Answer(answer.id, "z" * 100_000, "done"))
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 60
     while not troubles and time.monotonic() < deadline:
         time.sleep(0.01)
     assert isinstance(troubles[0], DatabaseFull)
@@ -150,14 +150,13 @@ def test_a_locked_database_is_waited_for_and_reading_goes_on(tmp_path: Path) -> 
     store = ChatStore(path, troubles.append)
     other = sqlite3.connect(path, isolation_level=None)
     other.execute("BEGIN EXCLUSIVE")
-    start = time.monotonic()
     future = store.change(lambda db: chats.add_message(db, chat, None, "user", "queued"))
-    assert time.monotonic() - start < 0.1
+    assert not future.done()
     assert len(store.messages(chat)) == 1
     time.sleep(1.3)
     assert not future.done()
     other.execute("ROLLBACK")
-    assert future.result(5).text == "queued"
+    assert future.result(60).text == "queued"
     assert [type(trouble) for trouble in troubles] == [DatabaseLocked, type(None)]
     other.close()
     store.close()
@@ -205,3 +204,17 @@ def test_close_writes_what_is_pending_and_is_idempotent(tmp_path: Path) -> None:
     again = ChatStore(tmp_path / "copy.db")
     assert (again.message(row.id).text, again.message(row.id).status) == ("to the end", "stopped")
     again.close()
+
+
+def test_a_database_of_the_first_version_is_brought_up_to_date(tmp_path: Path) -> None:
+    path = tmp_path / "chats.db"
+    db = connect(path)
+    migrate(db, migrations()[:1], path)
+    db.execute("INSERT INTO chat (title, created_s, updated_s) VALUES ('old', 1.0, 1.0)")
+    db.execute("INSERT INTO message (chat_id, role, text, status, created_s) VALUES (1, 'user', 'q', 'done', 1.0)")
+    db.execute("UPDATE chat SET leaf_id = 1")
+    db.close()
+    store = ChatStore(path)
+    assert (store.chat(1).title, store.chat(1).seen_from) == ("old", None)
+    assert [(row.text, row.error_kind) for row in store.messages(1)] == [("q", "")]
+    store.close()

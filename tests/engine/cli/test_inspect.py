@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from engine.cli.main import main
+from engine.gguf.types import TYPE_IDS
 from tests.helpers.gguf_builder import build_gguf, tiny_llama, tiny_metadata
 from tests.helpers.models import need_included_model
 
@@ -55,6 +56,13 @@ def test_warnings_say_what_is_odd(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert result["n_layers"] == 1
     assert len(result["warnings"]) == 3
     assert any("no chat template" in w for w in result["warnings"])
+
+
+def test_exact_but_slow_formats_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "slow.gguf"
+    tensors = [("a", (256, 1), TYPE_IDS["IQ2_XXS"], bytes(66)), ("b", (256, 1), TYPE_IDS["Q4_K"], bytes(144))]
+    path.write_bytes(build_gguf(tiny_metadata(), tensors))
+    assert "exact but slow formats, multiplied as f32: IQ2_XXS" in inspect(path, capsys)["warnings"]
 
 
 def test_table_for_people(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

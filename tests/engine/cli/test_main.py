@@ -86,6 +86,9 @@ import os, signal, sys, time
 import engine.cli.inspect
 from engine.cli.main import main
 
+# Ignored signals are inherited: a shell starts its background jobs so.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
 def run(args):
     os.kill(os.getpid(), signal.SIGINT)
     time.sleep(9)

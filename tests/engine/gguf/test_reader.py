@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from engine.errors import GgufError
+from engine.errors import GgufError, UnsupportedModel
 from engine.gguf import types
 from engine.gguf.info import FileIdentity
 from engine.gguf.reader import read_gguf
@@ -190,3 +190,13 @@ def test_tiny_metadata_is_valid(tmp_path: Path) -> None:
     path = tmp_path / "t.gguf"
     path.write_bytes(build_gguf(tiny_metadata()))
     assert read_gguf(path).metadata["llama.block_count"] == 2
+
+
+@pytest.mark.parametrize(("type_id", "label"), [(139, "IQ4_K"), (212, "number 212")])
+def test_types_of_another_tool_are_refused_by_its_name(tmp_path: Path, type_id: int, label: str) -> None:
+    path = tmp_path / "ik.gguf"
+    path.write_bytes(build_gguf(ARCH, [("t", (256, 1), type_id, bytes(144))]))
+    with pytest.raises(
+        UnsupportedModel, match=f"tensor t is of type {label}, which only ik_llama.cpp makes and runs; get the model"
+    ):
+        read_gguf(path)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from engine.gguf.types import EXACT_TYPES, TENSOR_TYPES
 from engine.quants.formats import BY_ID, BY_NAME, FORMATS
 
 
@@ -19,12 +20,21 @@ def test_bits_per_weight_count_the_scales(name: str, bits: float) -> None:
     assert BY_NAME[name].bits_per_weight == bits
 
 
-def test_float_formats_take_f32_activations() -> None:
-    assert (
-        {fmt.name for fmt in FORMATS if fmt.is_float}
-        == {fmt.name for fmt in FORMATS if fmt.act == "f32"}
-        == {"F32", "F16", "BF16"}
-    )
+def test_float_and_exact_formats_take_f32_activations() -> None:
+    assert {fmt.name for fmt in FORMATS if fmt.is_float} == {"F32", "F16", "BF16"}
+    assert {fmt.name for fmt in FORMATS if fmt.is_float or fmt.path == "exact"} == {
+        fmt.name for fmt in FORMATS if fmt.act == "f32"
+    }
+
+
+def test_common_formats_are_fast_and_rare_ones_exact() -> None:
+    paths = {fmt.name: fmt.path for fmt in FORMATS}
+    assert [paths[name] for name in ("Q4_K", "Q6_K", "Q8_0", "IQ4_XS", "MXFP4")] == ["fast"] * 5
+    assert {name for name, path in paths.items() if path == "exact"} == EXACT_TYPES
+
+
+def test_sizes_are_those_of_the_file_format() -> None:
+    assert all(TENSOR_TYPES[fmt.ggml_id] == (fmt.ggml_id, fmt.name, fmt.block, fmt.type_size) for fmt in FORMATS)
 
 
 def test_row_bytes_of_whole_blocks() -> None:

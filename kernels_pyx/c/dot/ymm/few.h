@@ -124,7 +124,7 @@ LD_INLINE void ld_store_sums(const __m256 *acc, float *y, const int n_rows) {
     LD_DEFINE_FEW(name, name##_rows, 2, 4)
 
 // Bytes of `values` values of a row, as a constant.
-#define LD_FORMAT(symbol, name, id, block, bytes, act) \
+#define LD_FORMAT(symbol, name, id, block, bytes, act, path) \
     LD_INLINE int ld_row_bytes_##symbol(const int values) { return values * bytes / block; }
 #include "../../formats.def"
 #undef LD_FORMAT
@@ -137,3 +137,11 @@ LD_DEFINE_FEW_F32(ld_few_q4_1_f32_avx2, q4_1)
 LD_DEFINE_FEW_F32(ld_few_q8_0_f32_avx2, q8_0)
 LD_DEFINE_FEW_F32(ld_few_q4_k_f32_avx2, q4_k)
 LD_DEFINE_FEW_F32(ld_few_q6_k_f32_avx2, q6_k)
+LD_DEFINE_FEW_F32(ld_few_q5_0_f32_avx2, q5_0)
+LD_DEFINE_FEW_F32(ld_few_q5_1_f32_avx2, q5_1)
+LD_DEFINE_FEW_F32(ld_few_q2_k_f32_avx2, q2_k)
+LD_DEFINE_FEW_F32(ld_few_q3_k_f32_avx2, q3_k)
+LD_DEFINE_FEW_F32(ld_few_q5_k_f32_avx2, q5_k)
+LD_DEFINE_FEW_F32(ld_few_iq4_nl_f32_avx2, iq4_nl)
+LD_DEFINE_FEW_F32(ld_few_iq4_xs_f32_avx2, iq4_xs)
+LD_DEFINE_FEW_F32(ld_few_mxfp4_f32_avx2, mxfp4)

@@ -1,6 +1,7 @@
-// few for the formats with blocks of 32 (Q4_0, Q4_1, Q8_0) and Q8_32 activations. Included once for each instruction set, inside
+// few for the formats with blocks of 32 (Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, IQ4_NL, MXFP4) and Q8_32 activations. Included once for each instruction set, inside
 // its target region, with LD_NAME(x) giving x its suffix and these steps defined for it:
 //   LD_NAME(ld_dot_nibbles)(lo, x_lo, hi, x_hi)  eight int32 sums of four lo * x_lo and four hi * x_hi; lo, hi in 0..15
+//   LD_NAME(ld_dot_bytes)(q, x)                  eight int32 sums of four q * x; q at most 63
 //   LD_NAME(ld_dot_int8)(w, x)                   eight int32 sums of four (w + LD_INT8_BIAS) * x; w any int8
 // Four blocks are taken at a time: their scales are converted together, and a pair of blocks fills a register with its low
 // nibbles and another with its high nibbles, so that half a register belongs to one block.
@@ -91,55 +92,70 @@ LD_DEFINE_FEW(LD_NAME(ld_few_q4_0), LD_NAME(ld_rows_q4_0), 2, LD_MAX_SUMS)
 LD_DEFINE_FEW(LD_NAME(ld_few_q4_1), LD_NAME(ld_rows_q4_1), 2, LD_MAX_SUMS)
 #endif
 
-LD_INLINE void LD_NAME(ld_rows_q8_0)(LD_ROWS_ARGS) {
-    const int bytes = 34;
+// The other formats with blocks of 32, a block in a register: x = d * (q - bias) + m. is_signed: q is any int8, else at most 63.
+// Where the format has no m its scales function gives d in its place, and `bias` what is taken away as bias * d.
+LD_INLINE void LD_NAME(ld_rows_blocks)(LD_ROWS_ARGS, const int bytes, ld_quants_fn quants, ld_scales_of_fn scales,
+                                       ld_four_scales_fn four_scales, const int is_signed, const float m_factor) {
     const int64_t n_blocks = k / 32;
     const uint8_t *next = ld_prefetch_from(w, w_stride, n_rows);
     const size_t d_at = ld_act_scales_at(k), s_at = ld_act_sums_at(LD_ACT_Q8_32, k);
     __m256 acc[4][4], odd[4][4];
-    __m128 acc_bias[4][4];
+    __m128 acc_m[4][4];
     LD_UNROLL for (int a = 0; a < n_act; a++)
-        LD_UNROLL for (int r = 0; r < n_rows; r++) acc[a][r] = odd[a][r] = _mm256_setzero_ps(), acc_bias[a][r] = _mm_setzero_ps();
+        LD_UNROLL for (int r = 0; r < n_rows; r++) acc[a][r] = odd[a][r] = _mm256_setzero_ps(), acc_m[a][r] = _mm_setzero_ps();
     int64_t b = 0;
     for (; b + 4 <= n_blocks; b += 4)
         LD_UNROLL for (int r = 0; r < n_rows; r++) {
             const uint8_t *block = w + r * w_stride + b * bytes;
             next = ld_prefetch(next, 4 * bytes);
-            const __m128 d = ld_four_halves(block, bytes);
+            const ld_four_scales d_m = four_scales(block);
+            __m256i q[4];
+            LD_UNROLL for (int i = 0; i < 4; i++) q[i] = quants(block, i);
             LD_UNROLL for (int a = 0; a < n_act; a++) {
                 const uint8_t *x = act + a * act_stride;
-                const __m128 scale = _mm_mul_ps(d, _mm_load_ps((const float *)(x + d_at) + b));
+                const __m128 scale = _mm_mul_ps(d_m.d, _mm_load_ps((const float *)(x + d_at) + b));
                 LD_UNROLL for (int i = 0; i < 4; i++) {
-                    const __m256i dot = LD_NAME(ld_dot_int8)(ld_load256(block + i * bytes + 2),
-                                                             *(const __m256i *)(x + 32 * (b + i)));
+                    const __m256i xq = *(const __m256i *)(x + 32 * (b + i));
+                    const __m256i dot = is_signed ? LD_NAME(ld_dot_int8)(q[i], xq) : LD_NAME(ld_dot_bytes)(q[i], xq);
                     const __m256 wide = _mm256_permutevar8x32_ps(_mm256_castps128_ps256(scale), _mm256_set1_epi32(i));
                     if (i % 2 && n_rows == 1) odd[a][r] = _mm256_fmadd_ps(wide, _mm256_cvtepi32_ps(dot), odd[a][r]);
                     else acc[a][r] = _mm256_fmadd_ps(wide, _mm256_cvtepi32_ps(dot), acc[a][r]);
                 }
-                if (LD_INT8_BIAS) acc_bias[a][r] = _mm_fmadd_ps(d, _mm_load_ps((const float *)(x + s_at) + b), acc_bias[a][r]);
+                if (m_factor != 0) acc_m[a][r] = _mm_fmadd_ps(d_m.m, _mm_load_ps((const float *)(x + s_at) + b), acc_m[a][r]);
             }
         }
     for (; b < n_blocks; b++)
         LD_UNROLL for (int r = 0; r < n_rows; r++) {
-            const uint8_t *block = w + r * w_stride + b * bytes;
-            const float d = ld_half(*(const ld_packed16 *)block);
+            const __m256i q = quants(w + r * w_stride, b);
+            const ld_scales d_m = scales(w + r * w_stride, b);
             LD_UNROLL for (int a = 0; a < n_act; a++) {
                 const uint8_t *x = act + a * act_stride;
-                const __m256i dot = LD_NAME(ld_dot_int8)(ld_load256(block + 2), *(const __m256i *)(x + 32 * b));
-                acc[a][r] = _mm256_fmadd_ps(_mm256_set1_ps(d * ((const float *)(x + d_at))[b]), _mm256_cvtepi32_ps(dot),
+                const __m256i xq = *(const __m256i *)(x + 32 * b);
+                const __m256i dot = is_signed ? LD_NAME(ld_dot_int8)(q, xq) : LD_NAME(ld_dot_bytes)(q, xq);
+                acc[a][r] = _mm256_fmadd_ps(_mm256_set1_ps(d_m.d * ((const float *)(x + d_at))[b]), _mm256_cvtepi32_ps(dot),
                                             acc[a][r]);
-                if (LD_INT8_BIAS) acc_bias[a][r] = _mm_fmadd_ps(_mm_set_ss(d), _mm_set_ss(((const float *)(x + s_at))[b]),
-                                                                acc_bias[a][r]);
+                if (m_factor != 0)
+                    acc_m[a][r] = _mm_fmadd_ps(_mm_set_ss(d_m.m), _mm_set_ss(((const float *)(x + s_at))[b]), acc_m[a][r]);
             }
         }
     LD_UNROLL for (int a = 0; a < n_act; a++) {
         if (n_rows == 1) acc[a][0] = _mm256_add_ps(acc[a][0], odd[a][0]);
-        if (LD_INT8_BIAS)
+        if (m_factor != 0)
             LD_UNROLL for (int r = 0; r < n_rows; r++)
-                acc[a][r] = _mm256_fmadd_ps(_mm256_set1_ps(-LD_INT8_BIAS), _mm256_set_m128(_mm_setzero_ps(), acc_bias[a][r]),
-                                            acc[a][r]);
+                acc[a][r] = _mm256_fmadd_ps(_mm256_set1_ps(m_factor), _mm256_set_m128(_mm_setzero_ps(), acc_m[a][r]), acc[a][r]);
         ld_store_sums(acc[a], y + a * y_stride, n_rows);
     }
 }
 
-LD_DEFINE_FEW(LD_NAME(ld_few_q8_0), LD_NAME(ld_rows_q8_0), 2, LD_MAX_SUMS)
+#define LD_ROWS_OF_BLOCKS(name, rows_fn, few_fn, blocks_fn, is_signed, m_factor) \
+    LD_INLINE void rows_fn(LD_ROWS_ARGS) { \
+        blocks_fn(w, w_stride, act, act_stride, y, y_stride, k, n_rows, n_act, sizeof(ld_block_##name), ld_quants_##name, \
+                  ld_scales_##name, ld_four_scales_##name, is_signed, m_factor); \
+    } \
+    LD_DEFINE_FEW(few_fn, rows_fn, 2, LD_MAX_SUMS)
+LD_ROWS_OF_BLOCKS(q8_0, LD_NAME(ld_rows_q8_0), LD_NAME(ld_few_q8_0), LD_NAME(ld_rows_blocks), 1, -LD_INT8_BIAS)
+LD_ROWS_OF_BLOCKS(iq4_nl, LD_NAME(ld_rows_iq4_nl), LD_NAME(ld_few_iq4_nl), LD_NAME(ld_rows_blocks), 1, -LD_INT8_BIAS)
+LD_ROWS_OF_BLOCKS(q5_0, LD_NAME(ld_rows_q5_0), LD_NAME(ld_few_q5_0), LD_NAME(ld_rows_blocks), 0, -16)
+LD_ROWS_OF_BLOCKS(q5_1, LD_NAME(ld_rows_q5_1), LD_NAME(ld_few_q5_1), LD_NAME(ld_rows_blocks), 0, 1)
+LD_ROWS_OF_BLOCKS(mxfp4, LD_NAME(ld_rows_mxfp4), LD_NAME(ld_few_mxfp4), LD_NAME(ld_rows_blocks), 0, -12)
+#undef LD_ROWS_OF_BLOCKS

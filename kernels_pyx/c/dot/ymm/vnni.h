@@ -7,6 +7,8 @@ LD_INLINE __m256i LD_NAME(ld_dot_nibbles)(__m256i lo, __m256i x_lo, __m256i hi, 
     return LD_DPBUSD(LD_DPBUSD(_mm256_setzero_si256(), lo, x_lo), hi, x_hi);
 }
 
+LD_INLINE __m256i LD_NAME(ld_dot_bytes)(__m256i q, __m256i x) { return LD_DPBUSD(_mm256_setzero_si256(), q, x); }
+
 LD_INLINE __m256i LD_NAME(ld_dot_int8)(__m256i w, __m256i x) {
     return LD_DPBUSD(_mm256_setzero_si256(), _mm256_xor_si256(w, _mm256_set1_epi8((char)0x80)), x);
 }
@@ -29,4 +31,10 @@ LD_INLINE __m256i LD_NAME(ld_dot_scaled_halves)(__m256i acc, __m256i q0, __m256i
     const __m128i order = _mm_setr_epi8(0, 0, 0, 0, 2, 2, 2, 2, 1, 1, 1, 1, 3, 3, 3, 3);
     const __m256i scales = _mm256_cvtepi8_epi16(_mm_shuffle_epi8(scale8, _mm_add_epi8(order, _mm_set1_epi8((char)j))));
     return LD_NAME(ld_dot_packed)(acc, q0, x0, q1, x1, scales);
+}
+
+// Sums of four signed products do not fit int16, those of two do.
+LD_INLINE __m256i LD_NAME(ld_dot_scaled_int8)(__m256i acc, __m256i w, __m256i x, __m256i scale8, const int j) {
+    const __m256i pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(x, w));
+    return LD_DPWSSD(acc, pairs, _mm256_shuffle_epi8(scale8, _mm256_set1_epi16((short)(0x100 * (2 * j + 1) + 2 * j))));
 }

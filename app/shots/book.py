@@ -1,0 +1,12 @@
+"""All screens of the picture book by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from PySide6.QtWidgets import QWidget
+
+from app.shots.overlays import OVERLAYS
+from app.shots.screens import PAGES
+
+SCREENS: Mapping[str, Callable[[], QWidget]] = {**PAGES, **OVERLAYS}

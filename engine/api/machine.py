@@ -1,0 +1,24 @@
+"""What the processor offers, for the application: a pure question, no command."""
+
+from __future__ import annotations
+
+_LABELS = {
+    "scalar": "No vector instructions",
+    "avx2": "AVX2",
+    "avxvnni": "AVX2 VNNI",
+    "avx512": "AVX-512",
+    "avx512vnni": "AVX-512 VNNI",
+}
+
+
+def instruction_set() -> str:
+    """The instruction set that the kernels use on this machine, as people read it: `AVX-512 VNNI`."""
+    # Not with the module: a window that never asks needs no kernels.
+    from kernels_pyx.cpu_features import active_isa
+
+    return isa_label(active_isa())
+
+
+def isa_label(isa: str) -> str:
+    """The name of one of our instruction sets as people read it; others as they are."""
+    return _LABELS.get(isa, isa)
