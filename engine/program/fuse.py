@@ -63,7 +63,7 @@ def fuse(ops: Sequence[Op], logits: Buffer, phase: Phase, max_rows: int) -> tupl
 
     In decode every row belongs to another sequence. Buffers come out renamed: one name, one definition.
     """
-    named, last = _rename(ops)
+    named, last = _rename(_rows_early(ops) if phase == "prefill" else ops)
     fuser = _Fuser(named, phase, max_rows)
     return tuple(fuser.run()), last[logits.name]
 
@@ -275,6 +275,30 @@ class _Fuser:
         partials = Buffer(f"{op.out.name}.partials", op.out.width)
         self._out.append(LaneAttend(op.unit, op.layer, op.q, partials, heads, True, position))
         self._sources[op.out.name] = Source(partials, merge=heads)
+
+
+def _rows_early(ops: Sequence[Op]) -> Sequence[Op]:
+    """Drops the unwanted rows before the last feed-forward part, after which nobody reads them."""
+    pick = next((i for i, op in enumerate(ops) if isinstance(op, OutRows)), None)
+    attentions = [i for i, op in enumerate(ops) if isinstance(op, Attention)]
+    if pick is None or not attentions or attentions[-1] > pick:
+        return ops
+    rows = ops[pick]
+    assert isinstance(rows, OutRows)
+    joined = [i for i in range(attentions[-1], pick) if isinstance(op := ops[i], Add) and op.x == rows.x]
+    if len(joined) < 2:
+        return ops
+    after = joined[0] + 1
+    known = {rows.x}
+    for op in ops[after:pick]:
+        if not known.issuperset(_reads(op)):
+            return ops  # something of before is read, with all rows
+        known |= {buffer for name in ("out", "chosen", "weights") if isinstance(buffer := getattr(op, name, None), Buffer)}
+    later: list[Op] = []
+    for op in ops[after:pick]:
+        changes: dict[str, Any] = {name: rows.out for name in ("x", "out") if getattr(op, name, None) == rows.x}
+        later.append(replace(op, **changes))
+    return (*ops[:after], rows, *later, *ops[pick + 1 :])
 
 
 def _reads(op: Op) -> tuple[Buffer, ...]:

@@ -10,7 +10,7 @@ static inline __attribute__((always_inline)) __m256 load_avx2(const void *b, siz
 
 static inline __attribute__((always_inline)) void rows_avx2(const float *a, size_t a_stride, const void *b, size_t b_stride,
                                                             float *c, size_t c_stride, const float *scale, int64_t k,
-                                                            const int rows, const int bytes) {
+                                                            int64_t ahead, const int rows, const int bytes) {
     __m256 sum[6][2];
 #pragma GCC unroll 6
     for (int i = 0; i < rows; i++) {
@@ -19,6 +19,7 @@ static inline __attribute__((always_inline)) void rows_avx2(const float *a, size
         sum[i][1] = scale ? _mm256_mul_ps(_mm256_loadu_ps(c + i * c_stride + 8), factor) : factor;
     }
     for (int64_t t = 0; t < k; t++) {
+        _mm_prefetch((const char *)b + t * b_stride * bytes + ahead, _MM_HINT_T1);
         __m256 b0 = load_avx2(b, t * b_stride, bytes), b1 = load_avx2(b, t * b_stride + 8, bytes);
 #pragma GCC unroll 6
         for (int i = 0; i < rows; i++) {
@@ -36,14 +37,14 @@ static inline __attribute__((always_inline)) void rows_avx2(const float *a, size
 
 static inline __attribute__((always_inline)) void tile_avx2(const float *a, size_t a_stride, const void *b, size_t b_stride,
                                                             float *c, size_t c_stride, const float *scale, int64_t m, int64_t k,
-                                                            int64_t n, const int bytes) {
+                                                            int64_t n, int64_t ahead, const int bytes) {
     for (int64_t j = 0; j < n; j += 16) {
         const void *column = (const uint8_t *)b + j * bytes;
         for (int64_t i = 0; i < m; i += 6) {
             const float *weights = a + i * a_stride, *factors = scale ? scale + i : NULL;
             float *out = c + i * c_stride + j;
             switch (m - i) {
-#define ROWS(r) rows_avx2(weights, a_stride, column, b_stride, out, c_stride, factors, k, r, bytes)
+#define ROWS(r) rows_avx2(weights, a_stride, column, b_stride, out, c_stride, factors, k, i ? 0 : ahead, r, bytes)
             case 1: ROWS(1); break;
             case 2: ROWS(2); break;
             case 3: ROWS(3); break;
@@ -57,18 +58,18 @@ static inline __attribute__((always_inline)) void tile_avx2(const float *a, size
 }
 
 static void tile_f32_avx2(const float *a, size_t a_stride, const void *b, size_t b_stride, float *c, size_t c_stride,
-                          const float *scale, int64_t m, int64_t k, int64_t n) {
-    tile_avx2(a, a_stride, b, b_stride, c, c_stride, scale, m, k, n, 4);
+                          const float *scale, int64_t m, int64_t k, int64_t n, int64_t ahead) {
+    tile_avx2(a, a_stride, b, b_stride, c, c_stride, scale, m, k, n, ahead, 4);
 }
 
 static void tile_f16_avx2(const float *a, size_t a_stride, const void *b, size_t b_stride, float *c, size_t c_stride,
-                          const float *scale, int64_t m, int64_t k, int64_t n) {
-    tile_avx2(a, a_stride, b, b_stride, c, c_stride, scale, m, k, n, 2);
+                          const float *scale, int64_t m, int64_t k, int64_t n, int64_t ahead) {
+    tile_avx2(a, a_stride, b, b_stride, c, c_stride, scale, m, k, n, ahead, 2);
 }
 
 static void tile_i8_avx2(const float *a, size_t a_stride, const void *b, size_t b_stride, float *c, size_t c_stride,
-                         const float *scale, int64_t m, int64_t k, int64_t n) {
-    tile_avx2(a, a_stride, b, b_stride, c, c_stride, scale, m, k, n, 1);
+                         const float *scale, int64_t m, int64_t k, int64_t n, int64_t ahead) {
+    tile_avx2(a, a_stride, b, b_stride, c, c_stride, scale, m, k, n, ahead, 1);
 }
 
 static void scale_avx2(const float *a, size_t a_stride, const float *scale, float *c, size_t c_stride, int64_t m, int add) {

@@ -10,7 +10,8 @@ static inline __attribute__((always_inline)) __m512 load_avx512(const void *b, s
 
 static inline __attribute__((always_inline)) void rows_avx512(const float *a, size_t a_stride, const void *b, size_t b_stride,
                                                               float *c, size_t c_stride, const float *scale, int64_t k,
-                                                              const int rows, const int vectors, const int bytes) {
+                                                              int64_t ahead, const int rows, const int vectors,
+                                                              const int bytes) {
     __m512 sum[12][2];
 #pragma GCC unroll 12
     for (int i = 0; i < rows; i++) {
@@ -21,6 +22,8 @@ static inline __attribute__((always_inline)) void rows_avx512(const float *a, si
     }
     for (int64_t t = 0; t < k; t++) {
         __m512 value[2];
+        for (int line = 0; line < vectors * bytes * 16; line += 64)
+            _mm_prefetch((const char *)b + t * b_stride * bytes + ahead + line, _MM_HINT_T1);
 #pragma GCC unroll 2
         for (int v = 0; v < vectors; v++) value[v] = load_avx512(b, t * b_stride + 16 * v, bytes);
 #pragma GCC unroll 12
@@ -38,12 +41,12 @@ static inline __attribute__((always_inline)) void rows_avx512(const float *a, si
 
 static inline __attribute__((always_inline)) void column_avx512(const float *a, size_t a_stride, const void *b, size_t b_stride,
                                                                 float *c, size_t c_stride, const float *scale, int64_t m,
-                                                                int64_t k, const int vectors, const int bytes) {
+                                                                int64_t k, int64_t ahead, const int vectors, const int bytes) {
     for (int64_t i = 0; i < m; i += 12) {
         const float *weights = a + i * a_stride, *factors = scale ? scale + i : NULL;
         float *out = c + i * c_stride;
         switch (m - i) {
-#define ROWS(r) rows_avx512(weights, a_stride, b, b_stride, out, c_stride, factors, k, r, vectors, bytes)
+#define ROWS(r) rows_avx512(weights, a_stride, b, b_stride, out, c_stride, factors, k, i ? 0 : ahead, r, vectors, bytes)
         case 1: ROWS(1); break;
         case 2: ROWS(2); break;
         case 3: ROWS(3); break;
@@ -63,29 +66,29 @@ static inline __attribute__((always_inline)) void column_avx512(const float *a, 
 
 static inline __attribute__((always_inline)) void tile_avx512(const float *a, size_t a_stride, const void *b, size_t b_stride,
                                                               float *c, size_t c_stride, const float *scale, int64_t m,
-                                                              int64_t k, int64_t n, const int bytes) {
+                                                              int64_t k, int64_t n, int64_t ahead, const int bytes) {
     for (int64_t j = 0; j < n; j += 32) {
         const void *column = (const uint8_t *)b + j * bytes;
         if (n - j >= 32)
-            column_avx512(a, a_stride, column, b_stride, c + j, c_stride, scale, m, k, 2, bytes);
+            column_avx512(a, a_stride, column, b_stride, c + j, c_stride, scale, m, k, ahead, 2, bytes);
         else
-            column_avx512(a, a_stride, column, b_stride, c + j, c_stride, scale, m, k, 1, bytes);
+            column_avx512(a, a_stride, column, b_stride, c + j, c_stride, scale, m, k, ahead, 1, bytes);
     }
 }
 
 static void tile_f32_avx512(const float *a, size_t a_stride, const void *b, size_t b_stride, float *c, size_t c_stride,
-                            const float *scale, int64_t m, int64_t k, int64_t n) {
-    tile_avx512(a, a_stride, b, b_stride, c, c_stride, scale, m, k, n, 4);
+                            const float *scale, int64_t m, int64_t k, int64_t n, int64_t ahead) {
+    tile_avx512(a, a_stride, b, b_stride, c, c_stride, scale, m, k, n, ahead, 4);
 }
 
 static void tile_f16_avx512(const float *a, size_t a_stride, const void *b, size_t b_stride, float *c, size_t c_stride,
-                            const float *scale, int64_t m, int64_t k, int64_t n) {
-    tile_avx512(a, a_stride, b, b_stride, c, c_stride, scale, m, k, n, 2);
+                            const float *scale, int64_t m, int64_t k, int64_t n, int64_t ahead) {
+    tile_avx512(a, a_stride, b, b_stride, c, c_stride, scale, m, k, n, ahead, 2);
 }
 
 static void tile_i8_avx512(const float *a, size_t a_stride, const void *b, size_t b_stride, float *c, size_t c_stride,
-                           const float *scale, int64_t m, int64_t k, int64_t n) {
-    tile_avx512(a, a_stride, b, b_stride, c, c_stride, scale, m, k, n, 1);
+                           const float *scale, int64_t m, int64_t k, int64_t n, int64_t ahead) {
+    tile_avx512(a, a_stride, b, b_stride, c, c_stride, scale, m, k, n, ahead, 1);
 }
 
 #pragma GCC pop_options

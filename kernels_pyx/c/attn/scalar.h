@@ -14,7 +14,8 @@ static float ld_half_to_f32(uint16_t h) {
 
 #define TILE(name, type, read)                                                                                             \
     static void name(const float *a, size_t a_stride, const void *b, size_t b_stride, float *c, size_t c_stride,             \
-                     const float *scale, int64_t m, int64_t k, int64_t n) {                                                  \
+                     const float *scale, int64_t m, int64_t k, int64_t n, int64_t ahead) {                                   \
+        (void)ahead;                                                                                                         \
         for (int64_t i = 0; i < m; i++) {                                                                                    \
             float *row = c + i * c_stride;                                                                                   \
             for (int64_t j = 0; j < n; j++) row[j] = scale ? row[j] * scale[i] : 0.0f;                                       \

@@ -65,7 +65,7 @@ static const uint8_t *values_at(const ld_op *op, int64_t block, int64_t kv_head)
     return (const uint8_t *)(uintptr_t)op->v_cache + block * op->block_bytes + kv_head * bytes;
 }
 
-// A block is a page or two and the next one lies elsewhere: hardware prefetchers lose the thread at its end.
+// The first block of a stream, asked for at once.
 static void fetch(const uint8_t *block, int64_t bytes) {
     for (int64_t at = 0; at < bytes; at += 64) __builtin_prefetch(block + at, 0, 2);
 }
@@ -91,29 +91,30 @@ static void load_scales(const ld_ctx *ctx, room *r, const uint8_t *cached, int64
 }
 
 // scores[m][LD_BLOCK] of the keys of one block.
-static void score(const ld_node *node, const ld_ctx *ctx, room *r, const uint8_t *keys, float *scores, int64_t m) {
+static void score(const ld_node *node, const ld_ctx *ctx, room *r, const uint8_t *keys, int64_t ahead, float *scores,
+                  int64_t m) {
     const ld_op *op = &node->op;
     int64_t pad = padded_head(op), dim = op->head_dim;
     if (op->k_type <= LD_KV_F16) {
-        ctx->attn->tile[op->k_type](r->q, pad, keys, LD_BLOCK, scores, KEYS, NULL, m, dim, LD_BLOCK);
+        ctx->attn->tile[op->k_type](r->q, pad, keys, LD_BLOCK, scores, KEYS, NULL, m, dim, LD_BLOCK, ahead);
         return;
     }
     int64_t group = ld_kv_group(op->k_type, dim), groups = (dim + group - 1) / group;
     load_scales(ctx, r, keys, dim, groups);
     for (int64_t g = 0; g < groups; g++) {
         ctx->attn->tile[2](r->q + g * group, pad, keys + g * group * LD_BLOCK, LD_BLOCK, r->part, LD_BLOCK, NULL, m,
-                           ld_min(group, dim - g * group), LD_BLOCK);
+                           ld_min(group, dim - g * group), LD_BLOCK, ahead);
         ctx->attn->scale(r->part, LD_BLOCK, r->scales + g * LD_BLOCK, scores, KEYS, m, g > 0);
     }
 }
 
 // sums = sums * factor + weights[m][n] values[n]. For 8-bit values the scales of the tokens go into the weights.
-static void add_values(const ld_node *node, const ld_ctx *ctx, room *r, const uint8_t *values, const float *weights,
-                       const float *factor, int64_t m, int64_t n) {
+static void add_values(const ld_node *node, const ld_ctx *ctx, room *r, const uint8_t *values, int64_t ahead,
+                       const float *weights, const float *factor, int64_t m, int64_t n) {
     const ld_op *op = &node->op;
     int64_t dim = ld_v_pad(op->v_dim);
     if (op->v_type <= LD_KV_F16) {
-        ctx->attn->tile[op->v_type](weights, KEYS, values, dim, r->sums, dim, factor, m, n, dim);
+        ctx->attn->tile[op->v_type](weights, KEYS, values, dim, r->sums, dim, factor, m, n, dim, ahead);
         return;
     }
     int64_t group = ld_kv_group(op->v_type, dim), groups = (dim + group - 1) / group;
@@ -121,7 +122,7 @@ static void add_values(const ld_node *node, const ld_ctx *ctx, room *r, const ui
     for (int64_t g = 0; g < groups; g++) {
         ctx->attn->scale(weights, KEYS, r->scales + g * LD_BLOCK, r->part, LD_BLOCK, m, 0);
         ctx->attn->tile[2](r->part, LD_BLOCK, values + g * group, dim, r->sums + g * group, dim, factor, m, n,
-                           ld_min(group, dim - g * group));
+                           ld_min(group, dim - g * group), ahead);
     }
 }
 
@@ -133,18 +134,22 @@ static void attend(const ld_node *node, const ld_ctx *ctx, room *r, const int32_
     int64_t key_bytes = ld_kv_head_bytes(op->k_type, op->head_dim), value_bytes = ld_kv_head_bytes(op->v_type, v_pad);
     memset(r->sums, 0, m * v_pad * sizeof *r->sums);
     for (int64_t i = 0; i < m; i++) r->max[i] = -INFINITY, r->total[i] = 0.0f, r->ones[i] = 1.0f;
+    // The two streams, of keys and of values, jump from block to block; each asks for its next block while it reads this one.
+    fetch(keys_at(op, blocks[from / LD_BLOCK], kv_head), key_bytes);
+    fetch(values_at(op, blocks[from / LD_BLOCK], kv_head), value_bytes);
+    int64_t last = (to - 1) / LD_BLOCK;
     for (int64_t start = from; start < to; start += KEYS) {
         int64_t n = ld_min(KEYS, to - start);
         for (int64_t b = 0; b < n; b += LD_BLOCK) {
-            int64_t at = (start + b) / LD_BLOCK;
-            if (start + b + LD_BLOCK < to) fetch(keys_at(op, blocks[at + 1], kv_head), key_bytes);
-            fetch(values_at(op, blocks[at], kv_head), value_bytes);
-            score(node, ctx, r, keys_at(op, blocks[at], kv_head), r->scores + b, m);
+            int64_t at = (start + b) / LD_BLOCK, ahead = at < last ? (blocks[at + 1] - blocks[at]) * op->block_bytes : 0;
+            score(node, ctx, r, keys_at(op, blocks[at], kv_head), ahead, r->scores + b, m);
         }
         for (int64_t i = 0; i < m; i++) weigh(ctx, r, i, n, ld_min(n, r->limit[i] - start));
-        for (int64_t b = 0; b < n; b += LD_BLOCK)
-            add_values(node, ctx, r, values_at(op, blocks[(start + b) / LD_BLOCK], kv_head), r->scores + b,
-                       b ? r->ones : r->factor, m, ld_min(LD_BLOCK, n - b));
+        for (int64_t b = 0; b < n; b += LD_BLOCK) {
+            int64_t at = (start + b) / LD_BLOCK, ahead = at < last ? (blocks[at + 1] - blocks[at]) * op->block_bytes : 0;
+            add_values(node, ctx, r, values_at(op, blocks[at], kv_head), ahead, r->scores + b, b ? r->ones : r->factor, m,
+                       ld_min(LD_BLOCK, n - b));
+        }
     }
 }
 

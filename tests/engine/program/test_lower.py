@@ -85,6 +85,24 @@ def test_a_prefilled_layer_quantises_once_for_all_workers(path: Path) -> None:
     assert Counter(_kinds(ops, 1)) == {"LanePrepare": 4, "LaneLinear": 4, "LanePosition": 1, "LaneAttend": 1}
 
 
+def test_the_last_feed_forward_part_has_only_the_wanted_rows(path: Path) -> None:
+    for phase, late in (("prefill", True), ("decode", False)):
+        ops = _plan(path, phase, 64).lanes[0].ops  # type: ignore[arg-type]
+        assert [op.out_rows for op in ops if isinstance(op, LaneLinear) and op.unit == UnitId("ffn", 2)] == [late, late]
+        assert not any(
+            op.out_rows for op in ops if isinstance(op, LaneLinear) and op.unit in (UnitId("ffn", 1), UnitId("mixer", 2))
+        )
+
+
+def test_rows_that_are_read_from_before_stay(path: Path) -> None:
+    file = read_gguf(path)
+    ops = list(build_graph(build_spec(file)).ops)
+    norms = [i for i, op in enumerate(ops) if isinstance(op, Norm) and op.unit == UnitId("ffn", 2)]
+    odd = [*ops[: norms[0]], Norm(UnitId("ffn", 2), Buffer("y", 64), Buffer("h", 64), NormSpec("n", 1e-6)), *ops[norms[0] + 1 :]]
+    fused, _ = fuse(odd, Buffer("logits", 260), "prefill", 64)
+    assert not any(op.out_rows for op in fused if isinstance(op, LaneLinear) and op.unit.kind == "ffn")
+
+
 def test_f32_rows_are_read_where_they_lie(path: Path) -> None:
     ops = _plan(path, "prefill", 64, f32=True).lanes[0].ops
     assert Counter(_kinds(ops, 1)) == {"LanePrepare": 2, "LaneLinear": 4, "LanePosition": 1, "LaneAttend": 1}

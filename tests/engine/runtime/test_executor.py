@@ -78,6 +78,14 @@ def test_chunks_of_any_size_give_the_same_logits(model: LoadedModel, chunk: int)
     np.testing.assert_allclose(cut, whole, atol=2e-4)
 
 
+@pytest.mark.parametrize("wanted", [(), (0,), (39, 3, 3), tuple(range(40))])
+def test_logits_of_any_rows_are_those_of_all(model: LoadedModel, wanted: tuple[int, ...]) -> None:
+    ids = some_ids(40)
+    whole = Steps(model, blocks(0, 2)).prefill(ids)
+    picked = model.step(prefill_batch(ids, 0, blocks(2, 2), wanted))
+    np.testing.assert_allclose(picked, whole[list(wanted)], atol=2e-4)
+
+
 def test_block_tables_in_any_order(model: LoadedModel) -> None:
     ids = some_ids(300)
     results = []
