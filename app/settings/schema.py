@@ -122,12 +122,22 @@ class Engine(Section):
         int, Field(ge=1, le=8192), _note("Prefill chunk", "Tokens of a prompt that are computed together.", reload=True, step=64)
     ] = 512
     k_type: Annotated[
-        Literal["f16", "f32"],
-        _note("Cache type of keys", "f32 is exact and takes twice the memory.", reload=True, choices=("f16", "f32")),
+        Literal["f16", "q8_0", "int8", "f32"],
+        _note(
+            "Cache type of keys",
+            "q8_0 and int8 take half the memory of f16, f32 is exact and takes twice as much.",
+            reload=True,
+            choices=("f16", "q8_0", "int8", "f32"),
+        ),
     ] = "f16"
     v_type: Annotated[
-        Literal["f16", "f32"],
-        _note("Cache type of values", "f32 is exact and takes twice the memory.", reload=True, choices=("f16", "f32")),
+        Literal["f16", "q8_0", "int8", "f32"],
+        _note(
+            "Cache type of values",
+            "q8_0 and int8 take half the memory of f16, f32 is exact and takes twice as much.",
+            reload=True,
+            choices=("f16", "q8_0", "int8", "f32"),
+        ),
     ] = "f16"
     last_model: Annotated[str, _note("Last model", hidden=True)] = ""
     recent_models: Annotated[tuple[str, ...], _note("Recent models", hidden=True)] = ()
