@@ -18,11 +18,6 @@ class TableText:
     aligns: tuple[Align, ...]
     rows: tuple[tuple[str, ...], ...]
 
-    @property
-    def n_cells(self) -> int:
-        """Cells of all rows and the header."""
-        return len(self.aligns) * (len(self.rows) + 1)
-
 
 def parse_table(source: str) -> TableText:
     """Rows that are too short are filled up, rows that are too long are cut, as GitHub does it."""
