@@ -113,11 +113,8 @@ def rope(header: Header, kind: RopeKind, head_dim: int, *, partial: bool = False
     """
     n_rot = header.integer("rope.dimension_count", head_dim, low=2, high=4096)
     if n_rot > head_dim or n_rot % 2 or not (partial or n_rot == head_dim):
-        whole = "at most" if partial else "whole"
-        raise GgufError(
-            f"{header.key('rope.dimension_count')} is {n_rot}, {header.architecture} rotates {whole} heads of {head_dim} "
-            "(an even number)"
-        )
+        what = f"at most the {head_dim} values of a head" if partial else f"whole heads of {head_dim}"
+        raise GgufError(f"{header.key('rope.dimension_count')} is {n_rot}, {header.architecture} rotates {what} (an even number)")
     scaling = header.text("rope.scaling.type", "linear", ("none", "linear", "yarn", "longrope"))
     if scaling == "longrope":
         raise UnsupportedModel(f"{header.key('rope.scaling.type')} is longrope; this version runs none, linear and yarn")
