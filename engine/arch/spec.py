@@ -62,8 +62,20 @@ class Linear:
 
 
 @dataclass(frozen=True, slots=True)
+class Temperature:
+    """Sharper attention far beyond the context of training: queries times 1 + beta * log(1 + floor(position / length))."""
+
+    beta: float
+    length: int
+
+
+@dataclass(frozen=True, slots=True)
 class Attention:
-    """Causal softmax attention with grouped KV heads: query head h reads KV head h // (n_heads / n_kv_heads)."""
+    """Causal softmax attention with grouped KV heads: query head h reads KV head h // (n_heads / n_kv_heads).
+
+    `q_norm` and `k_norm` are over each head, or over all heads at once where `whole_norm`; they come before the rotation, or
+    after it where `norm_last`.
+    """
 
     q: Linear
     k: Linear
@@ -77,6 +89,9 @@ class Attention:
     rope: Rope
     q_norm: Norm | None = None
     k_norm: Norm | None = None
+    whole_norm: bool = False
+    norm_last: bool = False
+    temperature: Temperature | None = None
 
 
 @dataclass(frozen=True, slots=True)

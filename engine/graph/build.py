@@ -55,14 +55,20 @@ def _mixer(block: BlockSpec, stream: Buffer) -> Iterator[Op]:
     yield _linear(unit, h, q, part.q)
     yield _linear(unit, h, k, part.k)
     yield _linear(unit, h, v, part.v)
+    norms: list[Op] = []
     if part.q_norm is not None:
-        yield Norm(unit, q, q, part.q_norm, part.n_heads)
+        norms.append(Norm(unit, q, q, part.q_norm, 1 if part.whole_norm else part.n_heads))
     if part.k_norm is not None:
-        yield Norm(unit, k, k, part.k_norm, part.n_kv_heads)
-    yield Rope(unit, q, part.n_heads, part.head_dim, part.rope)
-    yield Rope(unit, k, part.n_kv_heads, part.head_dim, part.rope)
+        norms.append(Norm(unit, k, k, part.k_norm, 1 if part.whole_norm else part.n_kv_heads))
+    ropes = [
+        Rope(unit, q, part.n_heads, part.head_dim, part.rope),
+        Rope(unit, k, part.n_kv_heads, part.head_dim, part.rope),
+    ]
+    yield from (*ropes, *norms) if part.norm_last else (*norms, *ropes)
     yield KvStore(cache, k, v, block.index)
-    yield Attention(unit, q, mixed, block.index, part.n_heads, part.n_kv_heads, part.head_dim, part.v_dim, part.scale)
+    yield Attention(
+        unit, q, mixed, block.index, part.n_heads, part.n_kv_heads, part.head_dim, part.v_dim, part.scale, part.temperature
+    )
     yield _linear(unit, mixed, out, part.out)
     yield Add(unit, stream, out)
 

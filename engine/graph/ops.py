@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from engine.arch.spec import Act, Routing
+from engine.arch.spec import Act, Routing, Temperature
 from engine.arch.spec import Norm as NormSpec
 from engine.arch.spec import Rope as RopeSpec
 from engine.arch.units import UnitId
@@ -76,7 +76,10 @@ class KvStore:
 
 @dataclass(frozen=True, slots=True)
 class Attention:
-    """out[r] = softmax(scale * q[r] . K[: position + 1]) V, per head, over the sequence of row r."""
+    """out[r] = softmax(scale * q[r] . K[: position + 1]) V, per head, over the sequence of row r.
+
+    temperature: queries are multiplied by what it says of the row's position.
+    """
 
     unit: UnitId
     q: Buffer
@@ -87,6 +90,7 @@ class Attention:
     head_dim: int
     v_dim: int
     scale: float
+    temperature: Temperature | None = None
 
 
 @dataclass(frozen=True, slots=True)

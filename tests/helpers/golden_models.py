@@ -15,7 +15,9 @@ from engine.runtime.step import StepBatch
 from tests.helpers.models import GOLDEN
 
 LLAMAS = ("llama-gqa-rope3", "llama-mha-spm")
-MODELS = (*LLAMAS, "qwen3", "qwen3-yarn", "qwen3moe", "qwen2", "qwen2moe", "glm4moe")
+TRANSFORMERS = ("ernie4_5-moe", "hunyuan-moe", "minimax-m2", "mistral3")
+"""Recorded by `tests.helpers.hf_models`."""
+MODELS = (*LLAMAS, "qwen3", "qwen3-yarn", "qwen3moe", "qwen2", "qwen2moe", "glm4moe", *TRANSFORMERS)
 PROMPTS = ("short", "medium", "long")
 BLOCK = 32
 
