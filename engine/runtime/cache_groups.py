@@ -57,7 +57,7 @@ def chunk_blocks(window: int, chunk: int) -> int:
     """
     if chunk % BLOCK == 0:
         return -(-window // BLOCK) + chunk // BLOCK
-    return -(-(window + chunk + BLOCK - 1) // BLOCK) + 1
+    return -(-(window + chunk - 1) // BLOCK) + 1
 
 
 def plan_groups(spec: ModelSpec, n_ctx: int, chunk: int, block_bytes: tuple[int, ...]) -> tuple[CacheGroup, ...]:

@@ -15,7 +15,7 @@ from engine.runtime.step import StepBatch
 from tests.helpers.models import GOLDEN
 
 LLAMAS = ("llama-gqa-rope3", "llama-mha-spm")
-MODELS = (*LLAMAS, "gemma3", "qwen3", "qwen3-yarn", "qwen3moe")
+MODELS = (*LLAMAS, "qwen3", "qwen3-yarn", "qwen3moe", "qwen2", "qwen2moe", "glm4moe", "gemma3", "gpt-oss")
 PROMPTS = ("short", "medium", "long")
 BLOCK = 32
 

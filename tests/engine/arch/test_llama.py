@@ -87,7 +87,7 @@ def test_a_mixture_of_experts() -> None:
         file.tensors |= {f"blk.{i}.ffn_{part}_exps.weight": Tensor((32, 48, 8)) for part in ("gate", "up")}
     ffn = build_spec(file).blocks[1].ffn
     assert isinstance(ffn, MoeFfn)
-    assert (ffn.n_experts, ffn.n_used, ffn.gate.n_out, ffn.norm_weights) == (8, 2, 48, True)
+    assert (ffn.n_experts, ffn.n_used, ffn.gate.n_out, ffn.routing.norm_weights) == (8, 2, 48, True)
 
 
 @pytest.mark.parametrize(
