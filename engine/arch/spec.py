@@ -63,7 +63,11 @@ class Linear:
 
 @dataclass(frozen=True, slots=True)
 class Attention:
-    """Causal softmax attention with grouped KV heads: query head h reads KV head h // (n_heads / n_kv_heads)."""
+    """Causal softmax attention with grouped KV heads: query head h reads KV head h // (n_heads / n_kv_heads).
+
+    window: a row sees its own key and window - 1 before it, None = all. sinks: tensor [n_heads] f32, a logit per head that takes
+    part in the softmax without a value. softcap: scores become softcap * tanh(score / softcap), 0 = as they are.
+    """
 
     q: Linear
     k: Linear
@@ -77,6 +81,9 @@ class Attention:
     rope: Rope
     q_norm: Norm | None = None
     k_norm: Norm | None = None
+    window: int | None = None
+    sinks: str | None = None
+    softcap: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,18 +158,23 @@ class MoeFfn:
 
 @dataclass(frozen=True, slots=True)
 class BlockSpec:
-    """x += mixer(norm(x)); x += ffn(ffn_norm(x))."""
+    """x += post_norm(mixer(norm(x))); x += ffn_post_norm(ffn(ffn_norm(x))). Post-norms that are None change nothing."""
 
     index: int
     norm: Norm
     mixer: Attention
     ffn_norm: Norm
     ffn: DenseFfn | MoeFfn
+    post_norm: Norm | None = None
+    ffn_post_norm: Norm | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ModelSpec:
-    """A whole decoder: embedding, blocks, final norm, head. `head.weight` equals `embed` where the two are tied."""
+    """A whole decoder: embedding, blocks, final norm, head. `head.weight` equals `embed` where the two are tied.
+
+    embed_scale multiplies the rows of the embedding. softcap: logits become softcap * tanh(logit / softcap), 0 = as they are.
+    """
 
     architecture: str
     n_vocab: int
@@ -172,6 +184,8 @@ class ModelSpec:
     blocks: tuple[BlockSpec, ...]
     out_norm: Norm
     head: Linear
+    embed_scale: float = 1.0
+    softcap: float = 0.0
 
     @property
     def n_layers(self) -> int:

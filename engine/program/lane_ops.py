@@ -12,13 +12,16 @@ from engine.graph.ops import Buffer
 
 @dataclass(frozen=True, slots=True)
 class Heads:
-    """The shape of attention."""
+    """The shape of attention, what its rows see and what its softmax adds; see `engine.graph.ops.Attention`."""
 
     n_heads: int
     n_kv_heads: int
     head_dim: int
     v_dim: int
     scale: float
+    window: int | None = None
+    sinks: str | None = None
+    softcap: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,16 +63,17 @@ class Weight:
 
 @dataclass(frozen=True, slots=True)
 class LaneEmbed:
-    """out[r] = row token_ids[r] of weight."""
+    """out[r] = row token_ids[r] of weight, times scale."""
 
     unit: UnitId
     weight: str
     out: Buffer
+    scale: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class LaneNorm:
-    """out = norm of x over n_heads parts."""
+    """out = norm of x over n_heads parts; add: out += it."""
 
     unit: UnitId
     x: Buffer
@@ -77,6 +81,7 @@ class LaneNorm:
     norm: Norm
     n_heads: int
     out_rows: bool
+    add: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +109,7 @@ class LaneLinear:
     weights: tuple[Weight, ...]
     epilogue: Literal["store", "add"] | Act
     out_rows: bool
+    softcap: float = 0.0  # with `store`: softcap * tanh(product / softcap)
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,7 +255,9 @@ def reads(op: LaneOp) -> tuple[Buffer, ...]:
     match op:
         case LaneEmbed():
             return ()
-        case LaneNorm() | LaneRows():
+        case LaneNorm():
+            return (op.x, op.out) if op.add else (op.x,)
+        case LaneRows():
             return (op.x,)
         case LanePrepare():
             return (op.source.x,)
