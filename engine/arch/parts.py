@@ -29,8 +29,10 @@ class Frame:
 
 def frame(header: Header) -> Frame:
     """The frame of the model. Raises GgufError: missing or contradicting metadata."""
-    n_layers = header.integer("block_count", low=1, high=MAX_BLOCKS)
-    n_heads = header.per_layer("attention.head_count", n_layers, high=MAX_HEADS)
+    n_blocks = header.integer("block_count", low=1, high=MAX_BLOCKS)
+    # The last ones predict further tokens from the result of the others; nothing needs them.
+    n_layers = n_blocks - header.integer("nextn_predict_layers", 0, high=n_blocks - 1)
+    n_heads = header.per_layer("attention.head_count", n_blocks, high=MAX_HEADS)[:n_layers]
     return Frame(
         n_embd=header.integer("embedding_length", low=1),
         n_layers=n_layers,
@@ -54,7 +56,13 @@ def decoder(header: Header, common: Frame, blocks: tuple[BlockSpec, ...]) -> Mod
         blocks=blocks,
         out_norm=norm(header, "output_norm", common.n_embd, common.eps),
         head=header.linear("output", common.n_embd, n_vocab) if header.has("output.weight") else tied,
+        notes=_notes(header),
     )
+
+
+def _notes(header: Header) -> tuple[str, ...]:
+    extra = header.integer("nextn_predict_layers", 0, high=MAX_BLOCKS)
+    return (f"{extra} extra layers for predicting several tokens are not used",) if extra else ()
 
 
 def norm(header: Header, name: str, width: int, eps: float) -> Norm:
@@ -178,7 +186,10 @@ def _experts(header: Header, name: str, n_in: int, n_out: int, n_experts: int) -
 
 def _kv_heads(header: Header, n_heads: tuple[int, ...]) -> tuple[int, ...]:
     name = "attention.head_count_kv"
-    kv_heads = header.per_layer(name, len(n_heads), high=MAX_HEADS) if header.key(name) in header.metadata else n_heads
+    n_blocks = header.integer("block_count", high=MAX_BLOCKS)
+    kv_heads = (
+        header.per_layer(name, n_blocks, high=MAX_HEADS)[: len(n_heads)] if header.key(name) in header.metadata else n_heads
+    )
     for n, n_kv in zip(n_heads, kv_heads, strict=True):
         if n % n_kv:
             raise GgufError(f"{header.key(name)} {n_kv} does not divide the {n} heads; the metadata contradicts itself")

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from engine.arch.spec import Norm
+from engine.arch.spec import HeadMatrices, Mla, Norm
 from engine.graph.ops import Buffer
+from engine.program.lane_latent import LaneHeads, LaneLatentAttend, LaneLatentHeads, LaneLatentPosition
 from engine.program.lane_ops import (
     Choice,
     LaneAdd,
@@ -31,6 +32,7 @@ from engine.program.lane_ops import (
     Turn,
 )
 from engine.program.plan import Lane
+from engine.runtime.derived import DerivedWeights
 from engine.runtime.kv_cache import LayerCache
 from engine.runtime.rope_table import RopeTables
 from engine.runtime.weights import Weights
@@ -53,6 +55,11 @@ class Kind(IntEnum):
     ROUTE = 10
     EXPERTS_UP = 11
     EXPERTS_DOWN = 12
+    HEADS = 13
+    LATENT_POSITION = 14
+    LATENT_ROWS = 15
+    LATENT_TILES = 16
+    LATENT_HEADS = 17
 
 
 class Flag(IntFlag):
@@ -89,6 +96,7 @@ class Memory:
     """Where the things lie that a lane's ops name."""
 
     weights: Weights
+    derived: DerivedWeights
     ropes: RopeTables
     layers: tuple[LayerCache, ...]
     block_bytes: int
@@ -107,7 +115,8 @@ def describe(lane: Lane, memory: Memory, *, f32: bool) -> Descriptors:
         row = made.ops[i]
         row["act_offset"] = -1
         flags = _DESCRIBE[type(op)](_Row(row, lane, memory, f32, made.keep), op)
-        row["flags"] = flags | (Flag.SYNC if i + 1 < len(lane.ops) else 0)
+        meet = i + 1 < len(lane.ops) and not (isinstance(op, LaneHeads) and not op.sync)
+        row["flags"] = flags | (Flag.SYNC if meet else 0)
     return made
 
 
@@ -150,6 +159,26 @@ class _Row:
         rows = tensor.n_elements // n_in
         self.row["w_data"][i], self.row["w_format"][i] = self.memory.weights.address(tensor), tensor.type_id
         self.row["w_rows"][i], self.row["w_stride"][i] = rows // n_matrices, tensor.nbytes // rows
+
+    def heads(self, i: int, part: HeadMatrices) -> None:
+        """The matrices of all heads as weight i."""
+        if part.transposed:
+            made = self.memory.derived.of(part)
+            address, type_id, row_bytes, step, first = made.address, made.type_id, made.row_bytes, part.n_out, 0
+        else:
+            tensor = self.memory.weights.matrix(part.weight, part.n_in)
+            address, type_id = self.memory.weights.address(tensor), tensor.type_id
+            row_bytes, step, first = tensor.nbytes * part.n_in // tensor.n_elements, part.step, part.first
+        self.row["w_data"][i], self.row["w_format"][i] = address + first * row_bytes, type_id
+        self.row["w_rows"][i], self.row["w_stride"][i], self.row["w_head"][i] = part.n_out, row_bytes, step * row_bytes
+
+    def latent(self, layer: int, mla: Mla, q: Buffer) -> None:
+        """What all ops of latent attention have in common."""
+        self.row["width"], self.row["head_dim"], self.row["n_rot"] = mla.rank, mla.head_dim, mla.rope.n_rot
+        self.row["n_heads"], self.row["scale"] = mla.n_heads, mla.scale
+        self.row["k_cache"], self.row["block_bytes"] = self.memory.layers[layer].keys, self.memory.block_bytes
+        self.row["k_type"] = self.memory.k_type
+        self.put("q", q)
 
     def choice(self, choice: Choice) -> None:
         self.row["n_experts"], self.row["n_used"] = choice.n_experts, choice.n_used
@@ -285,6 +314,46 @@ def _attend(to: _Row, op: LaneAttend) -> Flag:
     return flags
 
 
+def _heads(to: _Row, op: LaneHeads) -> Flag:
+    to.row["kind"], to.row["n_weights"], to.row["width"] = Kind.HEADS, 1, op.matrices.n_in
+    to.row["n_heads"], to.row["v_dim"] = op.matrices.n_heads, op.matrices.n_in
+    to.row["x_head"], to.row["y_head"] = op.x_head, op.out_head
+    to.heads(0, op.matrices)
+    to.put("x", op.x)
+    to.output(0, op.out)
+    return _exact(to.f32) | (Flag.MERGE if op.merge else Flag(0))
+
+
+def _latent_position(to: _Row, op: LaneLatentPosition) -> Flag:
+    to.row["kind"] = Kind.LATENT_POSITION
+    to.latent(op.layer, op.mla, op.q)
+    to.put("k", op.row)
+    to.norm("k_", op.norm)
+    table = to.memory.ropes.of(op.mla.rope)
+    to.keep.append(table)
+    to.row["rope_table"] = table.ctypes.data
+    return Flag.NEOX if op.mla.rope.kind == "neox" else Flag(0)
+
+
+def _latent_attend(to: _Row, op: LaneLatentAttend) -> Flag:
+    to.row["kind"] = Kind.LATENT_ROWS if op.rows else Kind.LATENT_TILES
+    to.latent(op.layer, op.mla, op.q)
+    to.row["v_dim"] = op.mla.rank
+    to.put("x", op.absorbed)
+    to.output(0, op.out)
+    return Flag(0)
+
+
+def _latent_heads(to: _Row, op: LaneLatentHeads) -> Flag:
+    to.row["kind"], to.row["n_weights"] = Kind.LATENT_HEADS, 2
+    to.latent(op.layer, op.mla, op.q)
+    to.row["v_dim"] = op.mla.v.n_out
+    to.heads(0, op.mla.k)
+    to.heads(1, op.mla.v)
+    to.output(0, op.out)
+    return _exact(to.f32)
+
+
 def _add(to: _Row, op: LaneAdd) -> Flag:
     to.row["kind"], to.row["width"] = Kind.ADD, op.x.width
     to.put("x", op.y)
@@ -326,6 +395,10 @@ _DESCRIBE: dict[type[LaneOp], Callable[[_Row, Any], Flag]] = {
     LaneExpertsDown: _experts_down,
     LanePosition: _position,
     LaneAttend: _attend,
+    LaneHeads: _heads,
+    LaneLatentPosition: _latent_position,
+    LaneLatentAttend: _latent_attend,
+    LaneLatentHeads: _latent_heads,
     LaneAdd: _add,
     LaneGatedAct: _gated_act,
     LaneRows: _rows,

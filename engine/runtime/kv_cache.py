@@ -2,7 +2,7 @@
 
 So the pool takes memory block by block as contexts grow. Within a layer's part of a block, per KV head: keys as [head_dim][BLOCK]
 (transposed: scores of a whole block come from contiguous loads), values as [BLOCK][v_dim rounded up to 16]; 8-bit ones with
-their scales behind them, [group][BLOCK].
+their scales behind them, [group][BLOCK]. Latent attention has one row for all heads instead, [BLOCK][rank + n_rot].
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import psutil
 
-from engine.arch.spec import ModelSpec
+from engine.arch.spec import Attention, Mla, ModelSpec
 from engine.errors import InvalidRequest, OutOfMemory
 from engine.placement.options import KV_TYPES, KvType
 from kernels_pyx.arena import Arena
@@ -44,10 +44,15 @@ def context_of(spec: ModelSpec, n_ctx: int) -> int:
 
 def token_bytes(spec: ModelSpec, k_type: KvType, v_type: KvType) -> int:
     """Bytes of cache that a token takes, and that attention reads of each earlier token, all layers together."""
+    return sum(sum(layer_bytes(block.mixer, k_type, v_type)) for block in spec.blocks) // BLOCK
+
+
+def layer_bytes(mixer: Attention | Mla, k_type: KvType, v_type: KvType) -> tuple[int, int]:
+    """Bytes of a layer's keys and values in a block. Latent rows, of the keys' type, are both."""
     k, v = KV_TYPES.index(k_type), KV_TYPES.index(v_type)
-    parts = [block.mixer for block in spec.blocks]
-    heads = (part.n_kv_heads * (kv_head_bytes(k, part.head_dim) + kv_head_bytes(v, v_pad(part.v_dim))) for part in parts)
-    return sum(heads) // BLOCK
+    if isinstance(mixer, Mla):
+        return kv_head_bytes(k, mixer.latent), 0
+    return mixer.n_kv_heads * kv_head_bytes(k, mixer.head_dim), mixer.n_kv_heads * kv_head_bytes(v, v_pad(mixer.v_dim))
 
 
 class KvCache:
@@ -62,10 +67,9 @@ class KvCache:
         self.n_blocks = -(-n_ctx // BLOCK)
         offsets, at = [], 0
         for block in spec.blocks:
-            part = block.mixer
-            key_bytes = part.n_kv_heads * kv_head_bytes(KV_TYPES.index(k_type), part.head_dim)
+            key_bytes, value_bytes = layer_bytes(block.mixer, k_type, v_type)
             offsets.append((at, at + key_bytes))
-            at += key_bytes + part.n_kv_heads * kv_head_bytes(KV_TYPES.index(v_type), v_pad(part.v_dim))
+            at += key_bytes + value_bytes
         self.block_bytes = at
         self.nbytes = at * self.n_blocks
         self._arena = allocate(self.nbytes, f"the cache for a context of {n_ctx} tokens", "choose a shorter context")
