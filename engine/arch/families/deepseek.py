@@ -9,8 +9,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
+from engine.arch.experts import MAX_EXPERTS, moe_ffn, routing, shared_expert
 from engine.arch.hparams import Header
-from engine.arch.parts import MAX_EXPERTS, Frame, decoder, dense_ffn, frame, moe_ffn, norm, rope
+from engine.arch.parts import Frame, decoder, dense_ffn, frame, norm, rope
 from engine.arch.registry import family
 from engine.arch.spec import BlockSpec, DenseFfn, HeadMatrices, Linear, Mla, ModelSpec, MoeFfn, Norm, Rope
 from engine.errors import GgufError, UnsupportedModel
@@ -145,5 +146,8 @@ def _latent_matrices(header: Header, sizes: _Sizes, at: str, n_heads: int) -> tu
 
 def _ffn(header: Header, common: Frame, index: int, *, dense: bool) -> DenseFfn | MoeFfn:
     if dense:
-        return dense_ffn(header, common.n_embd, index, header.integer("feed_forward_length", low=1))
-    return moe_ffn(header, common.n_embd, index, header.integer("expert_feed_forward_length", low=1))
+        return dense_ffn(header, common.n_embd, index, header.per_layer("feed_forward_length", common.n_layers)[index])
+    n_ff = header.integer("expert_feed_forward_length", low=1)
+    n_shared = header.integer("expert_shared_count", 0, high=1024)
+    shared = shared_expert(header, common.n_embd, index, n_ff * n_shared) if n_shared else None
+    return moe_ffn(header, common.n_embd, index, n_ff, routing(header, index, "softmax"), shared=shared)

@@ -84,7 +84,7 @@ static void load_window(const ld_node *node, const ld_ctx *ctx, room *r, const i
 
 static void make(const ld_node *node, room *r, int i, int64_t head, int64_t n, float *y, int64_t stride) {
     const ld_op *op = &node->op;
-    const uint8_t *w = (const uint8_t *)(uintptr_t)op->w_data[i] + head * op->w_head[i];
+    const uint8_t *w = (const uint8_t *)(uintptr_t)op->w_data[i] + head * op->w_step[i];
     int64_t bytes = act_bytes(node, node->act[i]);
     if (n <= LD_FEW_MAX)
         node->few[i](w, op->w_stride[i], r->acts[node->act[i]], bytes, n, y, stride, op->width, op->w_rows[i]);

@@ -40,7 +40,7 @@ void ld_heads_task(const ld_node *node, ld_ctx *ctx, int64_t task) {
         else
             ctx->table->quantize[node->act[0]](x, acts + r * stride, op->width);
     }
-    const uint8_t *w = (const uint8_t *)(uintptr_t)op->w_data[0] + head * op->w_head[0] + first * op->w_stride[0];
+    const uint8_t *w = (const uint8_t *)(uintptr_t)op->w_data[0] + head * op->w_step[0] + first * op->w_stride[0];
     float *y = ld_row(ctx, op->y_offset[0], op->y_stride[0], 0) + head * op->y_head + first;
     if (n_rows <= LD_FEW_MAX)
         node->few[0](w, op->w_stride[0], acts, stride, n_rows, y, op->y_stride[0], op->width, n);
