@@ -62,6 +62,63 @@ class Linear:
 
 
 @dataclass(frozen=True, slots=True)
+class HeadMatrices:
+    """One matrix for each head: y_h = x_h @ W_h.T, n_in values to n_out.
+
+    W_h are the rows [first + h * step, first + h * step + n_out) of the tensor `weight`, n_in values each, whatever its shape.
+    With `transposed` the tensor holds W_h.T, n_in rows of n_out values: no kernel reads it so, a derived weight is made.
+    """
+
+    weight: str
+    n_in: int
+    n_out: int
+    n_heads: int
+    step: int
+    first: int = 0
+    transposed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Mla:
+    """Multi-head latent attention (https://arxiv.org/abs/2405.04434, section 2.1): keys and values come from one vector a token.
+
+    q_h = [q_nope | q_pe] of q(x), or of q(q_norm(q_a(x))) where there is a `q_a`; kv_a(x) = [c | k_pe], c normed, k_pe shared by
+    all heads; the n_rot values of q_pe and k_pe are rotated. Naively k_h = [k c | k_pe] and v_h = v c. Absorbed, the same scores
+    come from q'_h = [absorb q_nope | q_pe] and the latent row [c | k_pe] itself, and sum p c goes through v. Only latent rows are
+    cached, rank + n_rot values a token.
+    """
+
+    q: Linear
+    kv_a: Linear
+    kv_norm: Norm
+    absorb: HeadMatrices
+    k: HeadMatrices
+    v: HeadMatrices
+    out: Linear
+    n_heads: int
+    rank: int
+    scale: float
+    rope: Rope
+    q_a: Linear | None = None
+    q_norm: Norm | None = None
+
+    @property
+    def head_dim(self) -> int:
+        """Values of a query head."""
+        return self.absorb.n_in + self.rope.n_rot
+
+    @property
+    def latent(self) -> int:
+        """Values that a token takes in the cache."""
+        return self.rank + self.rope.n_rot
+
+    @property
+    def derived(self) -> tuple[HeadMatrices, ...]:
+        """The matrices that the file holds the wrong way round."""
+        return tuple(one for one in (self.absorb, self.k, self.v) if one.transposed)
+
+
+@dataclass(frozen=True, slots=True)
 class Attention:
     """Causal softmax attention with grouped KV heads: query head h reads KV head h // (n_heads / n_kv_heads).
 
@@ -162,7 +219,7 @@ class BlockSpec:
 
     index: int
     norm: Norm
-    mixer: Attention
+    mixer: Attention | Mla
     ffn_norm: Norm
     ffn: DenseFfn | MoeFfn
     post_norm: Norm | None = None
@@ -174,6 +231,7 @@ class ModelSpec:
     """A whole decoder: embedding, blocks, final norm, head. `head.weight` equals `embed` where the two are tied.
 
     embed_scale multiplies the rows of the embedding. softcap: logits become softcap * tanh(logit / softcap), 0 = as they are.
+    notes: sentences about what the file holds and this version leaves out.
     """
 
     architecture: str
@@ -186,6 +244,7 @@ class ModelSpec:
     head: Linear
     embed_scale: float = 1.0
     softcap: float = 0.0
+    notes: tuple[str, ...] = ()
 
     @property
     def n_layers(self) -> int:

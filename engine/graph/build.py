@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from engine.arch.spec import Attention as AttentionSpec
-from engine.arch.spec import BlockSpec, DenseFfn, ModelSpec, MoeFfn
+from engine.arch.spec import BlockSpec, DenseFfn, Mla, ModelSpec, MoeFfn
 from engine.arch.spec import Linear as LinearSpec
 from engine.arch.spec import Norm as NormSpec
 from engine.arch.units import UnitId
@@ -18,6 +18,8 @@ from engine.graph.ops import (
     GatedAct,
     Graph,
     KvStore,
+    LatentAttention,
+    LatentStore,
     Linear,
     Norm,
     Op,
@@ -36,7 +38,7 @@ def build_graph(spec: ModelSpec) -> Graph:
     normed = Buffer("h_out", spec.n_embd)
     ops: list[Op] = [Embed(UnitId("embed"), spec.embed, stream, spec.embed_scale)]
     for block in spec.blocks:
-        ops.extend(_mixer(block, stream))
+        ops.extend(_latent(block, block.mixer, stream) if isinstance(block.mixer, Mla) else _mixer(block, block.mixer, stream))
         ops.extend(_ffn(block, stream))
     ops += [
         OutRows(head, stream, picked),
@@ -46,8 +48,7 @@ def build_graph(spec: ModelSpec) -> Graph:
     return Graph(tuple(ops), logits)
 
 
-def _mixer(block: BlockSpec, stream: Buffer) -> Iterator[Op]:
-    part: AttentionSpec = block.mixer
+def _mixer(block: BlockSpec, part: AttentionSpec, stream: Buffer) -> Iterator[Op]:
     unit, cache = UnitId("mixer", block.index), UnitId("kv", block.index)
     h = Buffer("h", stream.width)
     q, k, v = Buffer("q", part.q.n_out), Buffer("k", part.k.n_out), Buffer("v", part.v.n_out)
@@ -79,6 +80,26 @@ def _mixer(block: BlockSpec, stream: Buffer) -> Iterator[Op]:
     )
     yield _linear(unit, mixed, out, part.out)
     yield from _join(unit, stream, out, block.post_norm)
+
+
+def _latent(block: BlockSpec, part: Mla, stream: Buffer) -> Iterator[Op]:
+    unit, cache = UnitId("mixer", block.index), UnitId("kv", block.index)
+    h, q, row = Buffer("h", stream.width), Buffer("q", part.q.n_out), Buffer("latent", part.latent)
+    mixed, out = Buffer("attn", part.out.n_in), Buffer("y", stream.width)
+    yield Norm(unit, stream, h, block.norm)
+    if part.q_a is None or part.q_norm is None:
+        yield _linear(unit, h, q, part.q)
+        yield _linear(unit, h, row, part.kv_a)
+    else:
+        low, normed = Buffer("q_a", part.q_a.n_out), Buffer("q_a_normed", part.q_a.n_out)
+        yield _linear(unit, h, low, part.q_a)
+        yield _linear(unit, h, row, part.kv_a)
+        yield Norm(unit, low, normed, part.q_norm)
+        yield _linear(unit, normed, q, part.q)
+    yield LatentStore(cache, row, block.index, part.rank, part.kv_norm, part.rope)
+    yield LatentAttention(unit, q, mixed, block.index, part)
+    yield _linear(unit, mixed, out, part.out)
+    yield Add(unit, stream, out)
 
 
 def _ffn(block: BlockSpec, stream: Buffer) -> Iterator[Op]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from engine.arch.spec import Act, Routing
+from engine.arch.spec import Act, Mla, Routing
 from engine.arch.spec import Norm as NormSpec
 from engine.arch.spec import Rope as RopeSpec
 from engine.arch.units import UnitId
@@ -99,6 +99,32 @@ class Attention:
 
 
 @dataclass(frozen=True, slots=True)
+class LatentStore:
+    """Writes [norm(x[:rank]) | rotated x[rank:]] of the rows into the paged cache of `layer`, at the rows' slots."""
+
+    unit: UnitId
+    x: Buffer
+    layer: int
+    rank: int
+    norm: NormSpec
+    rope: RopeSpec
+
+
+@dataclass(frozen=True, slots=True)
+class LatentAttention:
+    """Attention over the latent rows of `layer`; see `engine.arch.spec.Mla` for the two forms that it may be computed in.
+
+    q: n_heads heads of [nope | rope], not rotated yet; out: n_heads heads of the values.
+    """
+
+    unit: UnitId
+    q: Buffer
+    out: Buffer
+    layer: int
+    mla: Mla
+
+
+@dataclass(frozen=True, slots=True)
 class GatedAct:
     """out = act(gate) * up, or what else `act` says."""
 
@@ -166,7 +192,8 @@ class OutRows:
     out: Buffer
 
 
-Op = Embed | Norm | Linear | Rope | KvStore | Attention | GatedAct | Route | Experts | Add | OutRows
+Mixing = Rope | KvStore | Attention | LatentStore | LatentAttention
+Op = Embed | Norm | Linear | Mixing | GatedAct | Route | Experts | Add | OutRows
 
 
 @dataclass(frozen=True, slots=True)

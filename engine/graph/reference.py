@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.arch.cache_groups import groups_of
-from engine.arch.spec import ModelSpec
+from engine.arch.spec import Mla, ModelSpec
 from engine.arch.spec import Rope as RopeSpec
 from engine.errors import Cancelled, EngineError
 from engine.graph.ops import (
@@ -26,6 +26,8 @@ from engine.graph.ops import (
     GatedAct,
     Graph,
     KvStore,
+    LatentAttention,
+    LatentStore,
     Linear,
     Norm,
     Op,
@@ -34,6 +36,7 @@ from engine.graph.ops import (
     Route,
 )
 from engine.graph.reference_experts import experts, gated, route, sigmoid, softmax
+from engine.graph.reference_latent import attend as attend_latent
 from engine.quants.reference import dequantise
 
 F32 = npt.NDArray[np.float32]
@@ -177,7 +180,8 @@ class ReferenceModel:
 
     def kv_heads(self, layer: int) -> int:
         """KV heads of a layer."""
-        return self._spec.blocks[layer].mixer.n_kv_heads
+        mixer = self._spec.blocks[layer].mixer
+        return 1 if isinstance(mixer, Mla) else mixer.n_kv_heads
 
     def close(self) -> None:
         """Drops weights, cache and mappings."""
@@ -204,28 +208,59 @@ def _linear(model: ReferenceModel, op: Linear, batch: Batch, values: dict[str, F
 
 
 def _rope(model: ReferenceModel, op: Rope, batch: Batch, values: dict[str, F32]) -> None:
-    factors = None if op.rope.factors is None else model.weight(op.rope.factors)
-    angles = batch.positions[:, None, None] * rope_frequencies(op.rope, factors)
-    cos = (np.cos(angles) * op.rope.attn_factor).astype(np.float32)
-    sin = (np.sin(angles) * op.rope.attn_factor).astype(np.float32)
-    x = _heads(values, op.x, op.n_heads).copy()
-    n = op.rope.n_rot
-    first, second = (slice(0, n, 2), slice(1, n, 2)) if op.rope.kind == "norm" else (slice(0, n // 2), slice(n // 2, n))
-    a, b = x[..., first].copy(), x[..., second].copy()
-    x[..., first] = a * cos - b * sin
-    x[..., second] = a * sin + b * cos
-    values[op.x.name] = _flat(x)
+    values[op.x.name] = _flat(_turned(model, op.rope, batch, _heads(values, op.x, op.n_heads)))
+
+
+def _turned(model: ReferenceModel, rope: RopeSpec, batch: Batch, x: F32) -> F32:
+    """x, [n_rows, n_heads, width], with the first n_rot values of each head rotated."""
+    factors = None if rope.factors is None else model.weight(rope.factors)
+    angles = batch.positions[:, None, None] * rope_frequencies(rope, factors)
+    cos = (np.cos(angles) * rope.attn_factor).astype(np.float32)
+    sin = (np.sin(angles) * rope.attn_factor).astype(np.float32)
+    n = rope.n_rot
+    first, second = (slice(0, n, 2), slice(1, n, 2)) if rope.kind == "norm" else (slice(0, n // 2), slice(n // 2, n))
+    out, a, b = x.copy(), x[..., first], x[..., second]
+    out[..., first] = a * cos - b * sin
+    out[..., second] = a * sin + b * cos
+    return out
 
 
 def _kv_store(model: ReferenceModel, op: KvStore, batch: Batch, values: dict[str, F32]) -> None:
-    heads = model.kv_heads(op.layer)
-    tables = [model.table(table, op.layer) for table in batch.block_tables]
-    n_blocks = max(int(table.max()) for table in tables) + 1
     for which, buffer in (("k", op.k), ("v", op.v)):
-        x = _heads(values, buffer, heads)
-        pool = model.cache(which, op.layer, heads, x.shape[-1], n_blocks)
-        for row, (seq, position) in enumerate(zip(batch.seq_of_row, batch.positions, strict=True)):
-            pool[tables[seq][position // model.block], position % model.block] = x[row]
+        _store(model, which, op.layer, batch, _heads(values, buffer, model.kv_heads(op.layer)))
+
+
+def _store(model: ReferenceModel, which: str, layer: int, batch: Batch, x: F32) -> None:
+    """Writes x, [n_rows, n_heads, width], at the rows' slots."""
+    tables = [model.table(table, layer) for table in batch.block_tables]
+    pool = model.cache(which, layer, x.shape[1], x.shape[2], max(int(table.max()) for table in tables) + 1)
+    for row, (seq, position) in enumerate(zip(batch.seq_of_row, batch.positions, strict=True)):
+        pool[tables[seq][position // model.block], position % model.block] = x[row]
+
+
+def _latent_store(model: ReferenceModel, op: LatentStore, batch: Batch, values: dict[str, F32]) -> None:
+    x = values[op.x.name]
+    c, k_pe = x[:, : op.rank], x[:, None, op.rank :]
+    normed = c / np.sqrt(np.mean(c * c, axis=-1, keepdims=True) + np.float32(op.norm.eps)) * model.weight(op.norm.weight)
+    row = np.concatenate((normed, _turned(model, op.rope, batch, k_pe)[:, 0]), axis=1)
+    _store(model, "latent", op.layer, batch, row[:, None])
+
+
+def _latent_attention(model: ReferenceModel, op: LatentAttention, batch: Batch, values: dict[str, F32]) -> None:
+    nope = op.mla.head_dim - op.mla.rope.n_rot
+    q = _heads(values, op.q, op.mla.n_heads).copy()
+    q[..., nope:] = _turned(model, op.mla.rope, batch, q[..., nope:])
+    out = np.empty((len(q), op.mla.n_heads, op.mla.v.n_out), np.float32)
+    for seq, tables in enumerate(batch.block_tables):
+        rows = np.flatnonzero(batch.seq_of_row == seq)
+        if len(rows) == 0:
+            continue
+        table = model.table(tables, op.layer)
+        n_past = int(batch.positions[rows].max()) + 1
+        pool = model.cache("latent", op.layer, 1, op.mla.latent, 0)
+        latent = pool[table[: -(-n_past // model.block)]].reshape(-1, op.mla.latent)[:n_past]
+        out[rows] = attend_latent(model, op, q[rows], latent, batch.positions[rows])
+    values[op.out.name] = _flat(out)
 
 
 def _attention(model: ReferenceModel, op: Attention, batch: Batch, values: dict[str, F32]) -> None:
@@ -317,6 +352,8 @@ _RUN: dict[type[Op], Callable[..., None]] = {
     Rope: _rope,
     KvStore: _kv_store,
     Attention: _attention,
+    LatentStore: _latent_store,
+    LatentAttention: _latent_attention,
     GatedAct: _gated_act,
     Route: _route,
     Experts: _experts,

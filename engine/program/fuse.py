@@ -21,6 +21,8 @@ from engine.graph.ops import (
     Experts,
     GatedAct,
     KvStore,
+    LatentAttention,
+    LatentStore,
     Linear,
     Norm,
     Op,
@@ -28,6 +30,7 @@ from engine.graph.ops import (
     Rope,
     Route,
 )
+from engine.program.lane_latent import lower_latent
 from engine.program.lane_ops import (
     Choice,
     Heads,
@@ -119,12 +122,16 @@ class _Fuser:
                 return self._linears(i)
             case Rope() | KvStore() | Attention():
                 return self._mixer(i)
+            case LatentStore():
+                return self._latent(i, op)
             case GatedAct():
                 self._out.append(LaneGatedAct(op.unit, op.gate, op.up, op.out, op.act, self._late))
             case Add():
                 self._out.append(LaneAdd(op.unit, op.x, op.y, self._late, op.share))
             case Experts():
                 return self._experts(i, op)
+            case LatentAttention():
+                raise EngineBug(f"op {i} attends over latent rows that nothing stored before it")
             case Route():
                 raise EngineBug(f"op {i} routes by something else than a linear op's output")
         return i + 1
@@ -303,11 +310,27 @@ class _Fuser:
         self._out.append(LaneAttend(op.unit, op.layer, op.q, partials, heads, True, position))
         self._sources[op.out.name] = Source(partials, merge=heads)
 
+    def _latent(self, i: int, store: LatentStore) -> int:
+        attention = self._ops[i + 1] if i + 1 < len(self._ops) else None
+        if not isinstance(attention, LatentAttention) or attention.layer != store.layer:
+            raise EngineBug(f"the latent rows that op {i} stores are not attended over by the next op")
+        self._out += lower_latent(
+            attention.unit,
+            store.layer,
+            attention.q,
+            store.x,
+            attention.out,
+            attention.mla,
+            decode=self._decode,
+            max_rows=self._max_rows,
+        )
+        return i + 2
+
 
 def _rows_early(ops: Sequence[Op]) -> Sequence[Op]:
     """Drops the unwanted rows before the last feed-forward part, after which nobody reads them."""
     pick = next((i for i, op in enumerate(ops) if isinstance(op, OutRows)), None)
-    attentions = [i for i, op in enumerate(ops) if isinstance(op, Attention)]
+    attentions = [i for i, op in enumerate(ops) if isinstance(op, Attention | LatentAttention)]
     if pick is None or not attentions or attentions[-1] > pick:
         return ops
     rows = ops[pick]
@@ -332,13 +355,13 @@ def _reads(op: Op) -> tuple[Buffer, ...]:
     match op:
         case Embed():
             return ()
-        case Norm() | Linear() | Rope() | OutRows() | Route():
+        case Norm() | Linear() | Rope() | OutRows() | Route() | LatentStore():
             return (op.x,)
         case Experts():
             return (op.x, op.chosen, op.weights)
         case KvStore():
             return (op.k, op.v)
-        case Attention():
+        case Attention() | LatentAttention():
             return (op.q,)
         case GatedAct():
             return (op.gate, op.up)

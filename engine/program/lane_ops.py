@@ -8,6 +8,7 @@ from typing import Literal
 from engine.arch.spec import Act, Norm, Rope, Routing
 from engine.arch.units import UnitId
 from engine.graph.ops import Buffer
+from engine.program.lane_latent import LaneHeads, LaneLatent, LaneLatentAttend, LaneLatentHeads, LaneLatentPosition
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,9 +233,8 @@ class LaneRows:
 
 
 LaneExperts = LaneRoute | LaneExpertsUp | LaneExpertsDown
-LaneOp = (
-    LaneEmbed | LaneNorm | LanePrepare | LaneLinear | LaneExperts | LanePosition | LaneAttend | LaneAdd | LaneGatedAct | LaneRows
-)
+LaneMixing = LanePosition | LaneAttend | LaneLatent
+LaneOp = LaneEmbed | LaneNorm | LanePrepare | LaneLinear | LaneExperts | LaneMixing | LaneAdd | LaneGatedAct | LaneRows
 
 
 def matrices(op: LaneLinear | LaneExperts) -> tuple[str, ...]:
@@ -275,6 +275,8 @@ def reads(op: LaneOp) -> tuple[Buffer, ...]:
             return tuple(buffer for buffer in (op.q, op.k, op.v) if buffer is not None)
         case LaneAttend():
             return (op.q, *(() if op.position is None else reads(op.position)))
+        case LaneHeads() | LaneLatentPosition() | LaneLatentAttend() | LaneLatentHeads():
+            return op.read
         case LaneAdd():
             return (op.x, op.y, *(() if op.share is None else (op.share,)))
         case LaneGatedAct():
@@ -294,5 +296,7 @@ def writes(op: LaneOp) -> tuple[Buffer, ...]:
             return tuple(weight.out for weight in op.weights[: None if op.epilogue in ("store", "add") else 1])
         case LanePosition():
             return tuple(buffer for buffer in (op.q, op.k) if buffer is not None)
+        case LaneHeads() | LaneLatentPosition() | LaneLatentAttend() | LaneLatentHeads():
+            return op.written
         case LaneAdd():
             return (op.x,)

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from engine.arch.spec import Act, ClampedSwiglu, Norm
+from engine.arch.spec import Act, ClampedSwiglu, HeadMatrices, Mla, Norm
 from engine.graph.ops import Buffer
+from engine.program.lane_latent import LaneHeads, LaneLatentAttend, LaneLatentHeads, LaneLatentPosition
 from engine.program.lane_ops import (
     Choice,
     Heads,
@@ -32,6 +33,7 @@ from engine.program.lane_ops import (
     Turn,
 )
 from engine.program.plan import Lane
+from engine.runtime.derived import DerivedWeights
 from engine.runtime.kv_cache import LayerCache
 from engine.runtime.rope_table import RopeTables
 from engine.runtime.weights import Weights
@@ -54,6 +56,11 @@ class Kind(IntEnum):
     ROUTE = 10
     EXPERTS_UP = 11
     EXPERTS_DOWN = 12
+    HEADS = 13
+    LATENT_POSITION = 14
+    LATENT_ROWS = 15
+    LATENT_TILES = 16
+    LATENT_HEADS = 17
 
 
 class Flag(IntFlag):
@@ -95,6 +102,7 @@ class Memory:
     """Where the things lie that a lane's ops name."""
 
     weights: Weights
+    derived: DerivedWeights
     ropes: RopeTables
     layers: Mapping[int, LayerCache]
     k_type: int  # ld_kv_type
@@ -174,6 +182,27 @@ class _Row:
             return Flag(0)
         self.put("share", share)
         return Flag.ROW_GATE
+
+    def heads(self, i: int, part: HeadMatrices) -> None:
+        """The matrices of all heads as weight i."""
+        if part.transposed:
+            made = self.memory.derived.of(part)
+            address, type_id, row_bytes, step, first = made.address, made.type_id, made.row_bytes, part.n_out, 0
+        else:
+            tensor = self.memory.weights.matrix(part.weight, part.n_in)
+            address, type_id = self.memory.weights.address(tensor), tensor.type_id
+            row_bytes, step, first = tensor.nbytes * part.n_in // tensor.n_elements, part.step, part.first
+        self.row["w_data"][i], self.row["w_format"][i] = address + first * row_bytes, type_id
+        self.row["w_rows"][i], self.row["w_stride"][i], self.row["w_step"][i] = part.n_out, row_bytes, step * row_bytes
+
+    def latent(self, layer: int, mla: Mla, q: Buffer) -> None:
+        """What all ops of latent attention have in common."""
+        self.row["width"], self.row["head_dim"], self.row["n_rot"] = mla.rank, mla.head_dim, mla.rope.n_rot
+        self.row["n_heads"], self.row["scale"] = mla.n_heads, mla.scale
+        cache = self.memory.layers[layer]
+        self.row["k_cache"], self.row["block_bytes"], self.row["cache_group"] = cache.keys, cache.block_bytes, cache.group
+        self.row["k_type"] = self.memory.k_type
+        self.put("q", q)
 
     def choice(self, choice: Choice) -> None:
         self.row["n_experts"], self.row["n_used"] = choice.n_experts, choice.n_used
@@ -329,6 +358,46 @@ def _attend(to: _Row, op: LaneAttend) -> Flag:
     return flags
 
 
+def _heads(to: _Row, op: LaneHeads) -> Flag:
+    to.row["kind"], to.row["n_weights"], to.row["width"] = Kind.HEADS, 1, op.matrices.n_in
+    to.row["n_heads"], to.row["v_dim"] = op.matrices.n_heads, op.matrices.n_in
+    to.row["x_head"], to.row["y_head"] = op.x_head, op.out_head
+    to.heads(0, op.matrices)
+    to.put("x", op.x)
+    to.output(0, op.out)
+    return _exact(to.f32) | (Flag.MERGE if op.merge else Flag(0))
+
+
+def _latent_position(to: _Row, op: LaneLatentPosition) -> Flag:
+    to.row["kind"] = Kind.LATENT_POSITION
+    to.latent(op.layer, op.mla, op.q)
+    to.put("k", op.row)
+    to.norm("k_", op.norm)
+    table = to.memory.ropes.of(op.mla.rope)
+    to.keep.append(table)
+    to.row["rope_table"] = table.ctypes.data
+    return Flag.NEOX if op.mla.rope.kind == "neox" else Flag(0)
+
+
+def _latent_attend(to: _Row, op: LaneLatentAttend) -> Flag:
+    to.row["kind"] = Kind.LATENT_ROWS if op.rows else Kind.LATENT_TILES
+    to.latent(op.layer, op.mla, op.q)
+    to.row["v_dim"] = op.mla.rank
+    to.put("x", op.absorbed)
+    to.output(0, op.out)
+    return Flag(0)
+
+
+def _latent_heads(to: _Row, op: LaneLatentHeads) -> Flag:
+    to.row["kind"], to.row["n_weights"] = Kind.LATENT_HEADS, 2
+    to.latent(op.layer, op.mla, op.q)
+    to.row["v_dim"] = op.mla.v.n_out
+    to.heads(0, op.mla.k)
+    to.heads(1, op.mla.v)
+    to.output(0, op.out)
+    return _exact(to.f32)
+
+
 def _add(to: _Row, op: LaneAdd) -> Flag:
     to.row["kind"], to.row["width"] = Kind.ADD, op.x.width
     to.put("x", op.y)
@@ -371,6 +440,10 @@ _DESCRIBE: dict[type[LaneOp], Callable[[_Row, Any], Flag]] = {
     LaneExpertsDown: _experts_down,
     LanePosition: _position,
     LaneAttend: _attend,
+    LaneHeads: _heads,
+    LaneLatentPosition: _latent_position,
+    LaneLatentAttend: _latent_attend,
+    LaneLatentHeads: _latent_heads,
     LaneAdd: _add,
     LaneGatedAct: _gated_act,
     LaneRows: _rows,

@@ -8,14 +8,16 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from engine.arch.spec import ModelSpec
+from engine.arch.spec import Mla, ModelSpec
 from engine.errors import Cancelled, EngineError, InvalidRequest
 from engine.graph.ops import Graph
 from engine.placement.options import KV_TYPES
 from engine.placement.placement import Placement
+from engine.program.lane_latent import ABSORBED_ROWS
 from engine.program.lower import DECODE_BUCKETS, lower
 from engine.program.plan import Plan
 from engine.runtime.cpu_lane import Memory, describe
+from engine.runtime.derived import DerivedWeights
 from engine.runtime.kv_cache import BLOCK, KvCache, allocate
 from engine.runtime.rope_table import RopeTables
 from engine.runtime.step import StepBatch
@@ -53,7 +55,7 @@ class Executor:
 
         Raises:
             InvalidRequest: a chunk size that is out of range. OutOfMemory: no room for the buffers.
-            UnsupportedModel, GgufError: see `Weights`.
+            UnsupportedModel, GgufError: see `Weights`. Cancelled: the flag was set while weights were derived.
         """
         if not 1 <= prefill_chunk <= MAX_CHUNK:
             raise InvalidRequest(f"a prefill chunk of {prefill_chunk} tokens was asked for; use 1 to {MAX_CHUNK}")
@@ -64,10 +66,15 @@ class Executor:
         self.profile = False
         self._times: tuple[tuple[str, float], ...] = ()
         plans = [lower(graph, placement, "decode", rows, types, f32=f32) for rows in DECODE_BUCKETS]
-        plans.append(lower(graph, placement, "prefill", max(prefill_chunk, DECODE_BUCKETS[-1] + 1), types, f32=f32))
+        largest = max(prefill_chunk, DECODE_BUCKETS[-1] + 1)
+        latent = any(isinstance(block.mixer, Mla) for block in spec.blocks)
+        chunks = (ABSORBED_ROWS, largest) if latent and largest > ABSORBED_ROWS else (largest,)
+        plans += [lower(graph, placement, "prefill", rows, types, f32=f32) for rows in chunks]
         self.ropes = RopeTables(weights, -(-n_ctx // BLOCK) * BLOCK)
+        self.derived = DerivedWeights(weights, spec, abort, f32=f32)
         memory = Memory(
             weights,
+            self.derived,
             self.ropes,
             cache.layers,
             KV_TYPES.index(placement.k_type),
@@ -141,8 +148,8 @@ class Executor:
     def _program_for(self, batch: StepBatch) -> _Compiled:
         n_rows = len(batch.token_ids)
         one_row_each = n_rows == 1 or len(set(batch.seq_of_row.tolist())) == n_rows
-        for compiled in self._compiled if one_row_each else self._compiled[-1:]:
-            if n_rows <= compiled.plan.max_rows:
+        for compiled in self._compiled:
+            if n_rows <= compiled.plan.max_rows and (one_row_each or compiled.plan.phase == "prefill"):
                 return compiled
         raise InvalidRequest(f"a step of {n_rows} rows; the largest has {self._compiled[-1].plan.max_rows}")
 

@@ -12,7 +12,7 @@ from engine.arch.cache_groups import windows
 from engine.arch.spec import ModelSpec
 from engine.errors import EngineError
 from engine.gguf.info import GgufFile
-from engine.graph.ops import Embed, Experts, Graph, Linear
+from engine.graph.ops import Embed, Experts, Graph, LatentAttention, Linear
 from engine.graph.reference import ReferenceModel
 from engine.placement.options import LoadOptions
 from engine.placement.placement import default_placement
@@ -164,7 +164,7 @@ def _compiled(
     home = placement.devices[0]
     holdings = (
         Holding(home, "weights", mapped, mapped=True),
-        Holding(home, "derived", executor.ropes.nbytes),
+        Holding(home, "derived", executor.ropes.nbytes + executor.derived.nbytes),
         Holding(home, "kv", sum(group.n_needed * group.block_bytes for group in cache.groups)),
         Holding(home, "kept windows", sum((group.n_blocks - group.n_needed) * group.block_bytes for group in cache.groups)),
         Holding(home, "workspace", executor.workspace_bytes),
@@ -182,6 +182,8 @@ def _matrices(graph: Graph) -> dict[str, int]:
             found[op.weight] = op.x.width
         elif isinstance(op, Experts):
             found |= {op.gate: op.x.width, op.up: op.x.width, op.down: op.n_ff}
+        elif isinstance(op, LatentAttention):
+            found |= {one.weight: one.n_in for one in (op.mla.absorb, op.mla.k, op.mla.v) if not one.transposed}
     return found
 
 

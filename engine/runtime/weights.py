@@ -70,11 +70,19 @@ class Weights:
             UnsupportedModel: a type that cannot be read. GgufError: absent.
         """
         if name not in self._vectors:
-            tensor = self._tensor(name)
-            if tensor.type_id not in BY_ID:
-                raise UnsupportedModel(f"tensor {name} is of type {tensor.type_name}, which this version cannot read")
-            self._vectors[name] = dequantise(tensor.type_name, self._bytes(tensor)).reshape(-1).copy()
+            self._vectors[name] = self.values(name).reshape(-1).copy()
         return self._vectors[name]
+
+    def values(self, name: str) -> npt.NDArray[np.float32]:
+        """A tensor in f32, numpy order; nothing of it is kept.
+
+        Raises:
+            UnsupportedModel: a type that cannot be read. GgufError: absent. ModelChanged: the file is gone.
+        """
+        tensor = self._tensor(name)
+        if tensor.type_id not in BY_ID:
+            raise UnsupportedModel(f"tensor {name} is of type {tensor.type_name}, which this version cannot read")
+        return dequantise(tensor.type_name, self._bytes(tensor)).reshape(tuple(reversed(tensor.shape)))
 
     def _tensor(self, name: str) -> TensorInfo:
         tensor = self._file.tensors.get(name)

@@ -27,7 +27,12 @@ typedef enum {
     LD_OP_ROUTE = 10,     // LINEAR of a router into y; the last task picks experts for all rows -> routes, see ld_routes
     LD_OP_EXPERTS_UP = 11,   // y[s] = act(G_e x[r]) * (U_e x[r]) * weight of slot s, its row r and expert e (+ biases before act)
     LD_OP_EXPERTS_DOWN = 12, // y[r] = sum over the slots s of row r of D_e x[s] (+ weight of s * bias_e)
-    LD_N_OPS = 13
+    LD_OP_HEADS = 13,     // y[r][h] = W_h x[r][h], a matrix for each of n_heads heads
+    LD_OP_LATENT_POSITION = 14, // rotate the ends of queries; norm, rotate and store latent rows, see `The latent cache`
+    LD_OP_LATENT_ROWS = 15,  // decode, absorbed: a row a sequence, split over groups of heads x key chunks -> partials
+    LD_OP_LATENT_TILES = 16, // a few rows, absorbed -> y, final: n_heads sums of latent rows
+    LD_OP_LATENT_HEADS = 17, // many rows: keys W_0 c and values W_1 c of each head are made on the way -> y, final
+    LD_N_OPS = 18
 } ld_op_kind;
 
 enum {
@@ -67,7 +72,9 @@ typedef enum { LD_KV_F32 = 0, LD_KV_F16 = 1, LD_KV_Q8_0 = 2, LD_KV_INT8 = 3, LD_
     F(int64_t, "i8", x_stride)        /* floats from row to row */                                                               \
     F(int64_t, "i8", x2_offset)       /* GATED_ACT: up; BESIDE: what is added */                                                 \
     F(int64_t, "i8", x2_stride)                                                                                                  \
-    F(int64_t, "i8", width)           /* values per input row (k of the linears; width of pointwise ops) */                      \
+    F(int64_t, "i8", x_head)          /* HEADS: floats from head to head, of the input and of the output */                      \
+    F(int64_t, "i8", y_head)                                                                                                     \
+    F(int64_t, "i8", width)           /* values per input row (k of the linears; width of pointwise ops); LATENT: the rank */    \
     F(uint64_t, "u8", norm_w)         /* const float*, `width / parts` values, 0 = ones */                                       \
     F(double, "f8", norm_eps)                                                                                                    \
     A(int64_t, "i8", act_offset, 3)      /* per ld_act: shared activations in the arena; PREPARE writes those >= 0 */            \
@@ -77,7 +84,7 @@ typedef enum { LD_KV_F32 = 0, LD_KV_F16 = 1, LD_KV_Q8_0 = 2, LD_KV_INT8 = 3, LD_
     A(int64_t, "i8", w_rows, 3)          /* rows; EMBED: n_vocab; EXPERTS: of one expert */                                      \
     A(int32_t, "i4", w_format, 4)        /* ggml type id (the fourth entry is padding) */                                        \
     A(uint64_t, "u8", w_bias, 3)         /* const float*, w_rows values (EXPERTS: of each), 0 = none */                           \
-    A(int64_t, "i8", w_step, 3)          /* EXPERTS: bytes from the matrix of one expert to that of the next */                  \
+    A(int64_t, "i8", w_step, 3)          /* bytes from the matrix of one expert or head to that of the next */                   \
     A(int64_t, "i8", y_offset, 3)        /* output per weight, or the one output; LD_LOGITS */                                   \
     A(int64_t, "i8", y_stride, 3)        /* floats */                                                                            \
     F(int64_t, "i8", q_offset)        /* POSITION, ATTEND: q, k, v buffers */                                                    \
@@ -179,6 +186,9 @@ static inline int64_t ld_kv_head_bytes(int type, int64_t dim) {
     if (type <= LD_KV_F16) return dim * LD_BLOCK * (type == LD_KV_F16 ? 2 : 4);
     return dim * LD_BLOCK + (dim + ld_kv_group(type, dim) - 1) / ld_kv_group(type, dim) * LD_BLOCK * 2;
 }
+
+// The latent cache of a layer: per block [LD_BLOCK][width + n_rot] values, c then k_pe of a token; for the 8-bit types then f16
+// scales [group][LD_BLOCK]. Bytes are ld_kv_head_bytes(k_type, width + n_rot). There are no values besides.
 
 // Decode attention cuts a past of `len` tokens in at most LD_MAX_CHUNKS chunks of this many keys: a function of len alone, so
 // that the result depends neither on the number of workers nor on who else is in the batch. With a window, `len` counts from the

@@ -78,7 +78,11 @@ static int64_t vocab_of(const ld_op *ops, int64_t n_ops) {
 
 // Takes note of how far back the op reads its group's cache.
 static const char *widen(ld_program *p, const ld_op *op) {
-    if (op->kind != LD_OP_ATTEND_ROWS && op->kind != LD_OP_ATTEND_TILES && op->kind != LD_OP_POSITION) return NULL;
+    switch (op->kind) {
+    case LD_OP_POSITION: case LD_OP_ATTEND_ROWS: case LD_OP_ATTEND_TILES: break;
+    case LD_OP_LATENT_POSITION: case LD_OP_LATENT_ROWS: case LD_OP_LATENT_TILES: case LD_OP_LATENT_HEADS: break;
+    default: return NULL;
+    }
     if (op->cache_group < 0 || op->cache_group >= p->n_groups) return "a cache group that does not exist";
     int64_t *widest = &p->window[op->cache_group], window = op->kind == LD_OP_POSITION ? 1 : op->window;
     if (*widest != 0 && (window == 0 || window > *widest)) *widest = window;
@@ -113,6 +117,8 @@ ld_program *ld_program_new(const ld_op *ops, int64_t n_ops, uint8_t *base, int64
         if (wrong) break;
         if (node->op.kind == LD_OP_LINEAR || node->op.kind == LD_OP_ROUTE) ld_linear_split(node, n_workers);
         if (node->op.kind == LD_OP_EXPERTS_UP || node->op.kind == LD_OP_EXPERTS_DOWN) ld_experts_split(node, n_workers);
+        if (node->op.kind == LD_OP_HEADS) ld_heads_split(node, n_workers);
+        if (node->op.kind == LD_OP_LATENT_HEADS) ld_decompress_split(node, n_workers);
         if (node->op.kind == LD_OP_ATTEND_TILES) node->tile_rows = ld_attend_tile_rows(&node->op);
         int64_t need = ld_node_scratch(node, max_rows);
         if (need > scratch) scratch = need;
@@ -273,6 +279,11 @@ int64_t ld_node_scratch(const ld_node *node, int64_t max_rows) {
     case LD_OP_POSITION: return ld_round(node->op.head_dim, 16) * 4 + ld_v_pad(node->op.v_dim) * 4;
     case LD_OP_ATTEND_ROWS:
     case LD_OP_ATTEND_TILES: return ld_attend_scratch(node);
+    case LD_OP_HEADS: return ld_heads_scratch(node, max_rows);
+    case LD_OP_LATENT_POSITION: return (node->op.width + node->op.n_rot) * 4 + 64;
+    case LD_OP_LATENT_ROWS:
+    case LD_OP_LATENT_TILES: return ld_latent_scratch(node);
+    case LD_OP_LATENT_HEADS: return ld_decompress_scratch(node, max_rows);
     default: return 0;
     }
 }
@@ -286,6 +297,10 @@ int64_t ld_node_tasks(const ld_node *node, const ld_step_state *state) {
     case LD_OP_EXPERTS_DOWN: return ld_experts_tasks(node, rows);
     case LD_OP_ATTEND_ROWS:
     case LD_OP_ATTEND_TILES: return ld_attend_tasks(node, state);
+    case LD_OP_HEADS: return ld_heads_tasks(node, rows);
+    case LD_OP_LATENT_ROWS:
+    case LD_OP_LATENT_TILES: return ld_latent_tasks(node, state);
+    case LD_OP_LATENT_HEADS: return ld_decompress_tasks(node, rows);
     default: return (rows + LD_POINTWISE_ROWS - 1) / LD_POINTWISE_ROWS;
     }
 }
@@ -302,6 +317,11 @@ void ld_node_task(const ld_node *node, ld_ctx *ctx, int64_t task) {
     case LD_OP_POSITION: ld_position_task(node, ctx, task); break;
     case LD_OP_ATTEND_ROWS: ld_attend_rows_task(node, ctx, task); break;
     case LD_OP_ATTEND_TILES: ld_attend_tiles_task(node, ctx, task); break;
+    case LD_OP_HEADS: ld_heads_task(node, ctx, task); break;
+    case LD_OP_LATENT_POSITION: ld_latent_position_task(node, ctx, task); break;
+    case LD_OP_LATENT_ROWS: ld_latent_rows_task(node, ctx, task); break;
+    case LD_OP_LATENT_TILES: ld_latent_tiles_task(node, ctx, task); break;
+    case LD_OP_LATENT_HEADS: ld_decompress_task(node, ctx, task); break;
     case LD_OP_ADD: ld_add_task(node, ctx, task); break;
     case LD_OP_GATED_ACT: ld_gated_act_task(node, ctx, task); break;
     case LD_OP_ROWS: ld_rows_task(node, ctx, task); break;

@@ -15,7 +15,8 @@ from engine.runtime.step import StepBatch
 from tests.helpers.models import GOLDEN
 
 LLAMAS = ("llama-gqa-rope3", "llama-mha-spm")
-MODELS = (*LLAMAS, "qwen3", "qwen3-yarn", "qwen3moe", "qwen2", "qwen2moe", "glm4moe", "gemma3", "gpt-oss")
+DEEPSEEKS = tuple(f"deepseek2-{size}{layout}" for size in ("lite", "v3") for layout in ("", "-legacy-kv_b"))
+MODELS = (*LLAMAS, "qwen3", "qwen3-yarn", "qwen3moe", "qwen2", "qwen2moe", "glm4moe", "gemma3", "gpt-oss", *DEEPSEEKS)
 PROMPTS = ("short", "medium", "long")
 BLOCK = 32
 

@@ -122,6 +122,47 @@ static const char *check_attention(const ld_op *op, int64_t rows, int64_t bytes)
     return inside(op->y_offset[0], op->y_stride[0], width, rows, bytes) ? NULL : "output outside the arena";
 }
 
+static const char *check_heads(const ld_node *node, int64_t rows, int64_t bytes, const ld_table *table) {
+    const ld_op *op = &node->op;
+    if (op->n_weights != 1 || op->n_heads < 1 || op->width < 1) return "bad heads";
+    const char *wrong = check_weight(op, 0, table);
+    if (wrong) return wrong;
+    if (op->w_step[0] < op->w_rows[0] * op->w_stride[0]) return "matrices of heads overlap";
+    if (op->y_head < op->w_rows[0] || op->y_offset[0] == LD_LOGITS ||
+        !inside(op->y_offset[0], op->y_stride[0], (op->n_heads - 1) * op->y_head + op->w_rows[0], rows, bytes))
+        return "output outside the arena";
+    if (op->flags & LD_F_MERGE)
+        return op->width == op->v_dim && inside(op->x_offset, op->x_stride, ld_partial_floats(op->n_heads, op->v_dim), rows, bytes)
+                   ? NULL
+                   : "partials outside the arena";
+    return op->x_head >= 0 && inside(op->x_offset, op->x_stride, (op->n_heads - 1) * op->x_head + op->width, rows, bytes)
+               ? NULL
+               : "input outside the arena";
+}
+
+static const char *check_latent(const ld_op *op, int64_t rows, int64_t bytes, const ld_table *table) {
+    if (op->n_heads < 1 || op->head_dim < 4 || op->head_dim > 2048 || op->width < 1 || op->width > 8192) return "bad heads";
+    if (op->n_rot < 2 || op->n_rot % 2 || op->n_rot >= op->head_dim) return "bad rotation";
+    if (!op->k_cache || op->block_bytes < 1 || bad_types(op)) return "no cache";
+    if (!inside(op->q_offset, op->q_stride, (int64_t)op->n_heads * op->head_dim, rows, bytes)) return "queries outside the arena";
+    if (op->kind == LD_OP_LATENT_POSITION) {
+        if (!op->rope_table) return "bad rotation";
+        return inside(op->k_offset, op->k_stride, op->width + op->n_rot, rows, bytes) ? NULL : "latent rows outside the arena";
+    }
+    if (op->kind == LD_OP_LATENT_HEADS) {
+        if (op->n_weights != 2 || op->w_rows[0] != op->head_dim - op->n_rot || op->w_rows[1] != op->v_dim) return "wrong weights";
+        for (int i = 0; i < 2; i++) {
+            const char *wrong = check_weight(op, i, table);
+            if (wrong) return wrong;
+            if (op->w_step[i] < op->w_rows[i] * op->w_stride[i]) return "matrices of heads overlap";
+        }
+    } else if (op->v_dim != op->width || !inside(op->x_offset, op->x_stride, op->n_heads * op->width, rows, bytes)) {
+        return "absorbed queries outside the arena";
+    }
+    int64_t width = op->kind == LD_OP_LATENT_ROWS ? ld_partial_floats(op->n_heads, op->v_dim) : (int64_t)op->n_heads * op->v_dim;
+    return inside(op->y_offset[0], op->y_stride[0], width, rows, bytes) ? NULL : "output outside the arena";
+}
+
 static const char *check_pointwise(const ld_op *op, int64_t rows, int64_t bytes) {
     if (op->width < 1 || !inside(op->y_offset[0], op->y_stride[0], op->width, rows, bytes)) return "output outside the arena";
     if (!inside(op->x_offset, op->x_stride, op->width, rows, bytes)) return "input outside the arena";
@@ -153,6 +194,11 @@ const char *ld_node_check(const ld_node *node, int64_t rows, int64_t bytes, cons
     case LD_OP_POSITION: return check_position(op, rows, bytes);
     case LD_OP_ATTEND_ROWS:
     case LD_OP_ATTEND_TILES: return check_attention(op, rows, bytes);
+    case LD_OP_HEADS: return check_heads(node, rows, bytes, table);
+    case LD_OP_LATENT_POSITION:
+    case LD_OP_LATENT_ROWS:
+    case LD_OP_LATENT_TILES:
+    case LD_OP_LATENT_HEADS: return check_latent(op, rows, bytes, table);
     case LD_OP_NORM:
     case LD_OP_ADD:
     case LD_OP_GATED_ACT:
