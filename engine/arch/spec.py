@@ -62,6 +62,14 @@ class Linear:
 
 
 @dataclass(frozen=True, slots=True)
+class Temperature:
+    """Sharper attention far beyond the context of training: queries times 1 + beta * log(1 + floor(position / length))."""
+
+    beta: float
+    length: int
+
+
+@dataclass(frozen=True, slots=True)
 class HeadMatrices:
     """One matrix for each head: y_h = x_h @ W_h.T, n_in values to n_out.
 
@@ -124,6 +132,8 @@ class Attention:
 
     window: a row sees its own key and window - 1 before it, None = all. sinks: tensor [n_heads] f32, a logit per head that takes
     part in the softmax without a value. softcap: scores become softcap * tanh(score / softcap), 0 = as they are.
+    `q_norm` and `k_norm` are over each head, or over all heads at once where `whole_norm`; they come before the rotation, or
+    after it where `norm_last`.
     """
 
     q: Linear
@@ -141,6 +151,9 @@ class Attention:
     window: int | None = None
     sinks: str | None = None
     softcap: float = 0.0
+    whole_norm: bool = False
+    norm_last: bool = False
+    temperature: Temperature | None = None
 
 
 @dataclass(frozen=True, slots=True)

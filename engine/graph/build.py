@@ -57,12 +57,16 @@ def _mixer(block: BlockSpec, part: AttentionSpec, stream: Buffer) -> Iterator[Op
     yield _linear(unit, h, q, part.q)
     yield _linear(unit, h, k, part.k)
     yield _linear(unit, h, v, part.v)
+    norms: list[Op] = []
     if part.q_norm is not None:
-        yield Norm(unit, q, q, part.q_norm, part.n_heads)
+        norms.append(Norm(unit, q, q, part.q_norm, 1 if part.whole_norm else part.n_heads))
     if part.k_norm is not None:
-        yield Norm(unit, k, k, part.k_norm, part.n_kv_heads)
-    yield Rope(unit, q, part.n_heads, part.head_dim, part.rope)
-    yield Rope(unit, k, part.n_kv_heads, part.head_dim, part.rope)
+        norms.append(Norm(unit, k, k, part.k_norm, 1 if part.whole_norm else part.n_kv_heads))
+    ropes = [
+        Rope(unit, q, part.n_heads, part.head_dim, part.rope),
+        Rope(unit, k, part.n_kv_heads, part.head_dim, part.rope),
+    ]
+    yield from (*ropes, *norms) if part.norm_last else (*norms, *ropes)
     yield KvStore(cache, k, v, block.index)
     yield Attention(
         unit=unit,
@@ -77,6 +81,7 @@ def _mixer(block: BlockSpec, part: AttentionSpec, stream: Buffer) -> Iterator[Op
         window=part.window,
         sinks=part.sinks,
         softcap=part.softcap,
+        temperature=part.temperature,
     )
     yield _linear(unit, mixed, out, part.out)
     yield from _join(unit, stream, out, block.post_norm)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from engine.arch.spec import Act, Mla, Routing
+from engine.arch.spec import Act, Mla, Routing, Temperature
 from engine.arch.spec import Norm as NormSpec
 from engine.arch.spec import Rope as RopeSpec
 from engine.arch.units import UnitId
@@ -82,6 +82,7 @@ class Attention:
 
     window: only the newest `window` keys, None = all. sinks: tensor [n_heads], a logit that only adds to the softmax's sum.
     softcap: scores become softcap * tanh(score / softcap) first, 0 = as they are.
+    temperature: queries are multiplied by what it says of the row's position.
     """
 
     unit: UnitId
@@ -96,6 +97,7 @@ class Attention:
     window: int | None = None
     sinks: str | None = None
     softcap: float = 0.0
+    temperature: Temperature | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,13 +8,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from engine.arch.cache_groups import groups_of
-from engine.arch.spec import Mla, ModelSpec
+from engine.arch.spec import Mla, ModelSpec, Temperature
 from engine.arch.spec import Rope as RopeSpec
 from engine.errors import Cancelled, EngineError
 from engine.graph.ops import (
@@ -265,6 +265,8 @@ def _latent_attention(model: ReferenceModel, op: LatentAttention, batch: Batch, 
 
 def _attention(model: ReferenceModel, op: Attention, batch: Batch, values: dict[str, F32]) -> None:
     q = _heads(values, op.q, op.n_heads)
+    if op.temperature is not None:
+        q = q * temperatures(op.temperature, batch.positions)[:, None, None]
     out = np.empty((len(q), op.n_heads, op.v_dim), np.float32)
     sinks = None if op.sinks is None else model.weight(op.sinks)
     for seq, whole in enumerate(batch.block_tables):
@@ -308,6 +310,12 @@ def _add(model: ReferenceModel, op: Add, batch: Batch, values: dict[str, F32]) -
 
 def _out_rows(model: ReferenceModel, op: OutRows, batch: Batch, values: dict[str, F32]) -> None:
     values[op.out.name] = values[op.x.name][batch.out_rows]
+
+
+def temperatures(temperature: Temperature, positions: npt.NDArray[np.integer[Any]]) -> F32:
+    """What queries at `positions` are multiplied with."""
+    beyond = np.floor(positions / temperature.length)
+    return np.asarray(1.0 + temperature.beta * np.log1p(beyond), np.float32)
 
 
 def rope_frequencies(rope: RopeSpec, factors: F32 | None) -> F64:

@@ -84,6 +84,7 @@ class _Mixer:
 
     norms: dict[str, Norm]
     ropes: dict[str, Rope]
+    norms_last: set[str]
 
 
 class _Fuser:
@@ -270,12 +271,14 @@ class _Fuser:
 
     def _mixer(self, i: int) -> int:
         """Head norms, rotations, cache write and attention: one op or two."""
-        stop, mixer = i, _Mixer({}, {})
+        stop, mixer = i, _Mixer({}, {}, set())
         store: KvStore | None = None
         while stop < len(self._ops) and not isinstance(self._ops[stop], Attention):
             op = self._ops[stop]
             if isinstance(op, Norm) and op.x == op.out:
                 mixer.norms[op.x.name] = op
+                if op.x.name in mixer.ropes:
+                    mixer.norms_last.add(op.x.name)
             elif isinstance(op, Rope):
                 mixer.ropes[op.x.name] = op
             elif isinstance(op, KvStore):
@@ -300,8 +303,16 @@ class _Fuser:
 
         def turn(name: str) -> Turn:
             norm, rope = mixer.norms.get(name), mixer.ropes.get(name)
-            return Turn(None if norm is None else norm.norm, None if rope is None else rope.rope)
+            return Turn(
+                None if norm is None else norm.norm,
+                None if rope is None else rope.rope,
+                norm is not None and norm.n_heads == 1 and norm.x.width > op.head_dim,
+                name in mixer.norms_last,
+                op.temperature if name == op.q.name else None,
+            )
 
+        if any(turn(name).whole and turn(name).norm_last for name in (op.q.name, store.k.name)):
+            raise EngineBug("a norm over all heads after the rotation is not run")
         position = LanePosition(op.unit, op.layer, op.q, store.k, store.v, heads, turn(op.q.name), turn(store.k.name), True)
         if not self._decode or not self._feeds_linears_only(op.out.name):
             self._out += [position, LaneAttend(op.unit, op.layer, op.q, op.out, heads, False, None)]

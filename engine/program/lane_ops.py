@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from engine.arch.spec import Act, Norm, Rope, Routing
+from engine.arch.spec import Act, Norm, Rope, Routing, Temperature
 from engine.arch.units import UnitId
 from engine.graph.ops import Buffer
 from engine.program.lane_latent import LaneHeads, LaneLatent, LaneLatentAttend, LaneLatentHeads, LaneLatentPosition
@@ -47,10 +47,16 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """Norm and rotation of the heads of queries or keys."""
+    """Norm and rotation of the heads of queries or keys.
+
+    whole: the norm is over all heads of a row at once; norm_last: it comes after the rotation; temperature: of queries.
+    """
 
     norm: Norm | None
     rope: Rope | None
+    whole: bool = False
+    norm_last: bool = False
+    temperature: Temperature | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -87,6 +87,8 @@ class Flag(IntFlag):
     CLAMPED = 1 << 18
     BESIDE = 1 << 19
     ROW_GATE = 1 << 20
+    WHOLE_NORM = 1 << 21
+    NORM_LAST = 1 << 22
 
 
 @dataclass(slots=True)
@@ -340,6 +342,11 @@ def _turns(to: _Row, op: LanePosition) -> Flag:
     for name, turn, flag in (("q", op.turn_q, Flag.ROPE_Q), ("k", op.turn_k, Flag.ROPE_K)):
         if turn.norm is not None:
             to.norm(f"{name}_", turn.norm)
+            flags |= (Flag.WHOLE_NORM if turn.whole else Flag(0)) | (Flag.NORM_LAST if turn.norm_last else Flag(0))
+        if turn.temperature is not None:
+            factors = to.memory.ropes.factors(turn.temperature)
+            to.keep.append(factors)
+            to.row["q_scale"] = factors.ctypes.data
         if turn.rope is not None:
             table = to.memory.ropes.of(turn.rope)
             to.keep.append(table)

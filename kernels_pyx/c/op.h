@@ -56,6 +56,8 @@ enum {
     LD_F_CHOSEN = 1 << 17,   // ROUTE: it is the logit, and weights are the softmax over the chosen
     LD_F_CLAMPED = 1 << 18,  // gated act: min(g, limit) * sigmoid(alpha min(g, limit)) * (clamp(u, limit) + 1)
     LD_F_BESIDE = 1 << 19,   // EXPERTS_DOWN: y += x2 too, what an expert that every row passes has made
+    LD_F_WHOLE_NORM = 1 << 21, // POSITION, ATTEND_ROWS: q_norm, k_norm are over all heads of a row; weights for each of their values
+    LD_F_NORM_LAST = 1 << 22,  // they come after the rotation
     LD_F_ROW_GATE = 1 << 20, // ADD, BESIDE: x or x2 counts times the sigmoid of the row's one value at share_offset
 };
 
@@ -117,8 +119,9 @@ typedef enum { LD_KV_F32 = 0, LD_KV_F16 = 1, LD_KV_Q8_0 = 2, LD_KV_INT8 = 3, LD_
     F(int64_t, "i8", window)          /* ATTEND, MERGE: a row sees its own key and window - 1 before it; 0 = all */              \
     F(uint64_t, "u8", sinks)          /* ATTEND_TILES, MERGE: const float*, a logit per head in the softmax's sum; 0 = none */   \
     F(uint64_t, "u8", rope_table)     /* const float*: per position n_rot/2 cosines, then n_rot/2 sines */                       \
-    F(uint64_t, "u8", q_norm_w)       /* const float*, head_dim values, 0 = no norm */                                           \
+    F(uint64_t, "u8", q_norm_w)       /* const float*, head_dim values (WHOLE_NORM: of all heads), 0 = no norm */                \
     F(uint64_t, "u8", k_norm_w)                                                                                                  \
+    F(uint64_t, "u8", q_scale)        /* const float*, per position what queries are multiplied with, 0 = nothing */             \
     F(double, "f8", q_norm_eps)                                                                                                  \
     F(double, "f8", k_norm_eps)                                                                                                  \
     F(uint64_t, "u8", k_cache)        /* keys of the layer in block 0: per KV head [head_dim][LD_BLOCK] (transposed) */          \

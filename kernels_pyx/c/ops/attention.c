@@ -165,10 +165,11 @@ static void load_queries(const ld_node *node, ld_ctx *ctx, int64_t row, int64_t 
     const ld_op *op = &node->op;
     int64_t per_kv = op->n_heads / op->n_kv_heads, pad = padded_head(op);
     const float *from = ld_row(ctx, op->q_offset, op->q_stride, row) + kv_head * per_kv * op->head_dim;
+    float row_norm = turn ? ld_row_norm(node, ctx, row, 0) : 0.0f;
     for (int64_t h = 0; h < per_kv; h++) {
         float *head = q + h * pad;
         memcpy(head, from + h * op->head_dim, op->head_dim * sizeof *head);
-        if (turn) ld_turn_head(node, ctx, row, head, 0);
+        if (turn) ld_turn_head(node, ctx, row, kv_head * per_kv + h, row_norm, head, 0);
         for (int64_t d = 0; d < op->head_dim; d++) head[d] *= (float)op->scale;
     }
 }
@@ -220,7 +221,7 @@ void ld_attend_rows_task(const ld_node *node, ld_ctx *ctx, int64_t task) {
     if (to == seen.len && (op->flags & LD_F_STORE)) { // only this task of the row and head reads the row's own key
         float *k = r.scores;
         memcpy(k, ld_row(ctx, op->k_offset, op->k_stride, row) + kv_head * op->head_dim, op->head_dim * sizeof *k);
-        ld_turn_head(node, ctx, row, k, 1);
+        ld_turn_head(node, ctx, row, kv_head, ld_row_norm(node, ctx, row, 1), k, 1);
         ld_store_row(node, ctx, row, kv_head, k, (uint16_t *)(k + padded_head(op)));
     }
     load_queries(node, ctx, row, kv_head, r.q, 1);

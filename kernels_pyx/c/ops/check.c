@@ -95,7 +95,7 @@ static int bad_types(const ld_op *op) {
 
 static const char *check_position(const ld_op *op, int64_t rows, int64_t bytes) {
     if (op->n_kv_heads < 1 || op->head_dim < 2 || op->head_dim % 2 || op->head_dim > 2048) return "bad heads";
-    int q = op->kind != LD_OP_POSITION || (op->flags & LD_F_ROPE_Q) || op->q_norm_w;
+    int q = op->kind != LD_OP_POSITION || (op->flags & LD_F_ROPE_Q) || op->q_norm_w || op->q_scale;
     int k = (op->flags & (LD_F_ROPE_K | LD_F_STORE)) || op->k_norm_w;
     if (q && (op->n_heads < op->n_kv_heads || op->n_heads % op->n_kv_heads ||
               !inside(op->q_offset, op->q_stride, (int64_t)op->n_heads * op->head_dim, rows, bytes)))

@@ -137,7 +137,9 @@ void ld_rows_task(const ld_node *node, ld_ctx *ctx, int64_t task);
 void ld_position_task(const ld_node *node, ld_ctx *ctx, int64_t task);
 void ld_norm_row(const ld_node *node, ld_ctx *ctx, const float *x, const float *w, double eps, float *y, int64_t n);
 void ld_gated_act(const ld_node *node, const ld_ctx *ctx, const float *gate, const float *up, float *y, int64_t n);
-void ld_turn_head(const ld_node *node, ld_ctx *ctx, int64_t row, float *head, int is_key);
+// 1 / root mean square over all heads of a row of queries or keys, not yet turned; 0 where each head is normed alone.
+float ld_row_norm(const ld_node *node, ld_ctx *ctx, int64_t row, int is_key);
+void ld_turn_head(const ld_node *node, ld_ctx *ctx, int64_t row, int64_t index, float row_norm, float *head, int is_key);
 void ld_store_row(const ld_node *node, ld_ctx *ctx, int64_t row, int64_t kv_head, const float *k, uint16_t *halves);
 
 #define LD_OWN_SLOTS LD_MAX_USED // rows of an EXPERTS_DOWN's own input stage, at most

@@ -157,24 +157,47 @@ void ld_store_row(const ld_node *node, ld_ctx *ctx, int64_t row, int64_t kv_head
                      (uint16_t *)(values + v_pad * LD_BLOCK) + slot);
 }
 
-// A head of queries or keys: norm if it has a weight, rotate if flagged. In place.
-void ld_turn_head(const ld_node *node, ld_ctx *ctx, int64_t row, float *head, int is_key) {
+float ld_row_norm(const ld_node *node, ld_ctx *ctx, int64_t row, int is_key) {
+    const ld_op *op = &node->op;
+    if (!(op->flags & LD_F_WHOLE_NORM) || !(is_key ? op->k_norm_w : op->q_norm_w)) return 0.0f;
+    int64_t n = (is_key ? op->n_kv_heads : op->n_heads) * (int64_t)op->head_dim;
+    const float *x = is_key ? ld_row(ctx, op->k_offset, op->k_stride, row) : ld_row(ctx, op->q_offset, op->q_stride, row);
+    float squares = ctx->table->vec.sum_squares(x, n);
+    if (!isfinite(squares)) ld_bad_value(ctx, node);
+    return (float)(1.0 / sqrt((double)squares / (double)n + (is_key ? op->k_norm_eps : op->q_norm_eps)));
+}
+
+static void norm_head(const ld_node *node, ld_ctx *ctx, int64_t index, float row_norm, float *head, int is_key) {
     const ld_op *op = &node->op;
     const float *w = (const float *)(uintptr_t)(is_key ? op->k_norm_w : op->q_norm_w);
-    if (w) ld_norm_row(node, ctx, head, w, is_key ? op->k_norm_eps : op->q_norm_eps, head, op->head_dim);
-    if (op->flags & (is_key ? LD_F_ROPE_K : LD_F_ROPE_Q)) ld_rotate(op, ctx->state->positions[row], head);
+    if (row_norm != 0.0f)
+        ctx->table->vec.norm(head, w + index * op->head_dim, row_norm, head, op->head_dim);
+    else if (w)
+        ld_norm_row(node, ctx, head, w, is_key ? op->k_norm_eps : op->q_norm_eps, head, op->head_dim);
+}
+
+// Head `index` of queries or keys: norm if it has a weight, rotate if flagged, scale queries if they have factors. In place.
+void ld_turn_head(const ld_node *node, ld_ctx *ctx, int64_t row, int64_t index, float row_norm, float *head, int is_key) {
+    const ld_op *op = &node->op;
+    int64_t position = ctx->state->positions[row];
+    const float *factors = (const float *)(uintptr_t)op->q_scale;
+    if (!(op->flags & LD_F_NORM_LAST)) norm_head(node, ctx, index, row_norm, head, is_key);
+    if (op->flags & (is_key ? LD_F_ROPE_K : LD_F_ROPE_Q)) ld_rotate(op, position, head);
+    if (op->flags & LD_F_NORM_LAST) norm_head(node, ctx, index, row_norm, head, is_key);
+    for (int64_t d = 0; factors && !is_key && d < op->head_dim; d++) head[d] *= factors[position];
 }
 
 void ld_position_task(const ld_node *node, ld_ctx *ctx, int64_t task) {
     const ld_op *op = &node->op;
     span rows = rows_of(node, ctx, task);
-    int queries = (op->flags & LD_F_ROPE_Q) || op->q_norm_w, keys = (op->flags & (LD_F_ROPE_K | LD_F_STORE)) || op->k_norm_w;
+    int queries = (op->flags & LD_F_ROPE_Q) || op->q_norm_w || op->q_scale, keys = (op->flags & (LD_F_ROPE_K | LD_F_STORE)) || op->k_norm_w;
     for (int64_t r = rows.first; r < rows.end; r++) {
+        float q_norm = queries ? ld_row_norm(node, ctx, r, 0) : 0.0f, k_norm = keys ? ld_row_norm(node, ctx, r, 1) : 0.0f;
         for (int64_t h = 0; queries && h < op->n_heads; h++)
-            ld_turn_head(node, ctx, r, ld_row(ctx, op->q_offset, op->q_stride, r) + h * op->head_dim, 0);
+            ld_turn_head(node, ctx, r, h, q_norm, ld_row(ctx, op->q_offset, op->q_stride, r) + h * op->head_dim, 0);
         for (int64_t h = 0; keys && h < op->n_kv_heads; h++) {
             float *k = ld_row(ctx, op->k_offset, op->k_stride, r) + h * op->head_dim;
-            ld_turn_head(node, ctx, r, k, 1);
+            ld_turn_head(node, ctx, r, h, k_norm, k, 1);
             if (op->flags & LD_F_STORE) ld_store_row(node, ctx, r, h, k, (uint16_t *)ctx->scratch);
         }
     }
