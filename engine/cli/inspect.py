@@ -17,7 +17,7 @@ from engine.tokenizer.template_rules import check_template, template_of
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the model and the form of the output."""
-    parser.add_argument("model", type=Path, help="a GGUF file; any shard of a split model")
+    parser.add_argument("model", type=Path, help="a GGUF file; any shard of a split model, or its folder")
     parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
 
 
@@ -57,7 +57,7 @@ def summarise(file: GgufFile) -> dict[str, Any]:
     assert isinstance(blocks, int) and isinstance(extra, int)  # checked by the reader
     return {
         "architecture": architecture,
-        "name": file.metadata.get(keys.NAME) or file.path.stem,
+        "name": file.name,
         "n_layers": blocks - extra,
         "n_params": sum(info.n_elements for info in file.tensors.values()),
         "file_bytes": file.file_bytes,

@@ -24,6 +24,8 @@ from engine.session.generate import Session
 from engine.session.prompt import PromptBuilder
 from engine.tokenizer.build import Tokenizer
 from engine.tokenizer.chat_template import TemplateHelper, template_of
+from engine.tokenizer.rules import check_tokenizer
+from engine.tokenizer.template_rules import check_template
 from engine.tokenizer.vocab import Vocab
 from kernels_pyx.cpu_features import active_isa
 from kernels_pyx.executor import AbortFlag
@@ -67,12 +69,14 @@ class Loaded:
 
 
 def open_file(path: str) -> Opened:
-    """Reads the header of the model at `path`.
+    """Reads the header of the model at `path`: any shard of a split one, or a folder of one model.
 
     Raises:
         GgufError: damaged or missing file. UnsupportedModel: nothing that this version runs.
     """
     file = read_gguf(path)
+    check_tokenizer(file)
+    check_template(file)
     return Opened(file, build_spec(file))
 
 
@@ -153,11 +157,10 @@ def model_info(file: GgufFile, spec: ModelSpec, path: str) -> ModelInfo:
     bytes_by_type: Counter[str] = Counter()
     for tensor in file.tensors.values():
         bytes_by_type[tensor.type_name] += tensor.nbytes
-    name = file.metadata.get("general.name")
     has_template = template_of(file) is not None
     return ModelInfo(
         path=path,
-        name=name if isinstance(name, str) and name.strip() else file.shards[0].path.stem,
+        name=file.name,
         architecture=spec.architecture,
         quant=bytes_by_type.most_common(1)[0][0],
         n_params=sum(tensor.n_elements for tensor in file.tensors.values()),
