@@ -33,7 +33,7 @@ def name_and_quant(stem: str) -> tuple[str, str]:
 
 
 def first_file(path: Path) -> Path:
-    """What stands for the model at this path: the first shard for any shard, the file for a folder of one model, else the path."""
+    """What stands for the model here: the first shard for any shard, the file for a folder of one model, else the path."""
     if path.is_dir():
         found = tuple(_models_among(_files_in(path)))
         return found[0] if len(found) == 1 else path

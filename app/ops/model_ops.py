@@ -143,7 +143,8 @@ class ModelOps(QObject):
         self._save("engine.recent_models", recent[:MAX_RECENT])
         self.ready.emit(info)
         self.models_changed.emit()
-        for warning in info.warnings:
+        # What there is to say about the included model is no news to anybody.
+        for warning in () if info.path == str(included_model()) else info.warnings:
             self.notice.emit(warning)
 
     def _on_failed(self, event: Failed) -> None:

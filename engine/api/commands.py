@@ -12,7 +12,8 @@ from engine.api.values import ChatMessage, LoadOptions, RequestId, SamplingParam
 class LoadModel:
     """Loads a GGUF file, replacing the loaded model, whose answers end as cancelled.
 
-    path: a file, any shard of a split one, or a folder of one model. A file that is no model of ours leaves the loaded one as it is; a later failure leaves none, which ModelUnloaded says.
+    path: a file, any shard of a split one, or a folder of one model. A path that holds no
+    model of ours leaves the loaded one as it is; a later failure leaves none, which ModelUnloaded says.
     Events: LoadProgress*, ModelReady.
     """
 

@@ -15,6 +15,7 @@ from engine.api.values import LoadOptions, ModelInfo
 from engine.arch.registry import build_spec
 from engine.arch.spec import ModelSpec
 from engine.errors import HelperDied
+from engine.gguf.advice import warnings_of
 from engine.gguf.info import GgufFile
 from engine.gguf.reader import read_gguf
 from engine.graph.build import build_graph
@@ -31,8 +32,6 @@ from kernels_pyx.cpu_features import active_isa
 from kernels_pyx.executor import AbortFlag
 
 log = logging.getLogger("engine")
-
-NO_TEMPLATE = "The file has no chat template; plain ChatML is used, which the model may not know."
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +138,10 @@ def too_many_threads(n_threads: int) -> tuple[str, ...]:
     return (f"{n_threads} threads share {n_cores} cores, which is slower than one thread a core; choose {n_cores} or 0.",)
 
 
+def _sentence(clause: str) -> str:
+    return f"{clause[0].upper()}{clause[1:]}."
+
+
 def _warm_up(templates: TemplateHelper) -> None:
     try:
         templates.warm_up()
@@ -170,5 +173,5 @@ def model_info(file: GgufFile, spec: ModelSpec, path: str) -> ModelInfo:
         context_length=spec.context_length,
         n_ctx=0,
         has_template=has_template,
-        warnings=() if has_template else (NO_TEMPLATE,),
+        warnings=tuple(map(_sentence, warnings_of(file))),
     )
