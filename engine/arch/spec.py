@@ -63,7 +63,11 @@ class Linear:
 
 @dataclass(frozen=True, slots=True)
 class Attention:
-    """Causal softmax attention with grouped KV heads: query head h reads KV head h // (n_heads / n_kv_heads)."""
+    """Causal softmax attention with grouped KV heads: query head h reads KV head h // (n_heads / n_kv_heads).
+
+    window: a row sees its own key and window - 1 before it, None = all. sinks: tensor [n_heads] f32, a logit per head that takes
+    part in the softmax without a value. softcap: scores become softcap * tanh(score / softcap), 0 = as they are.
+    """
 
     q: Linear
     k: Linear
@@ -77,6 +81,21 @@ class Attention:
     rope: Rope
     q_norm: Norm | None = None
     k_norm: Norm | None = None
+    window: int | None = None
+    sinks: str | None = None
+    softcap: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class ClampedSwiglu:
+    """min(gate, limit) * sigmoid(alpha * min(gate, limit)) * (clamp(up, -limit, limit) + 1): the gated activation of gpt-oss."""
+
+    alpha: float = 1.702
+    limit: float = 7.0
+
+
+Act = Literal["silu", "gelu_tanh"] | ClampedSwiglu
+"""What makes one value of gate and up: act(gate) * up, or `ClampedSwiglu`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,15 +105,44 @@ class DenseFfn:
     gate: Linear
     up: Linear
     down: Linear
-    act: Literal["silu", "gelu_tanh"] = "silu"
+    act: Act = "silu"
+
+
+@dataclass(frozen=True, slots=True)
+class Routing:
+    """How a router's logits become n_used experts and their weights.
+
+    Each expert has a likelihood: `softmax` over all experts, `sigmoid`, or the logit itself (`softmax_chosen`). The experts with
+    the largest likelihood + bias are chosen (`bias` names a tensor [n_experts]); with n_groups > 1 only from the n_groups_used
+    groups whose two best add up to most. Weights are the likelihoods of the chosen, without the bias; with `softmax_chosen` the
+    softmax over their logits. `norm_weights` divides them by their sum (at least 2**-14); then they are multiplied by `scale`.
+    """
+
+    gating: Literal["softmax", "sigmoid", "softmax_chosen"] = "softmax"
+    bias: str | None = None
+    n_groups: int = 1
+    n_groups_used: int = 1
+    norm_weights: bool = True
+    scale: float = 1.0
+
+
+DEFAULT_ROUTING = Routing()
+
+
+@dataclass(frozen=True, slots=True)
+class SharedExpert:
+    """A feed-forward network that every row passes beside the chosen experts, times sigmoid(gate x) where it has a `gate`."""
+
+    ffn: DenseFfn
+    gate: Linear | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class MoeFfn:
     """A router and n_experts feed-forward networks, of which one passes n_used: sum of w_e * down_e(act(gate_e x) * (up_e x)).
 
-    `gate`, `up` and `down` describe one expert; their tensors hold all of them, [n_in, n_out, n_experts]. The weights w are the
-    softmax of the router's logits over all experts, for the n_used largest; `norm_weights` divides them by their sum.
+    `gate`, `up` and `down` describe one expert; their tensors hold all of them, [n_in, n_out, n_experts], their biases [n_out,
+    n_experts]. Where gate and up name the same tensor it is [n_in, 2 n_out, n_experts], the rows of gate first in each expert.
     """
 
     router: Linear
@@ -103,25 +151,30 @@ class MoeFfn:
     down: Linear
     n_experts: int
     n_used: int
-    gating: Literal["softmax"] = "softmax"
-    norm_weights: bool = True
-    act: Literal["silu", "gelu_tanh"] = "silu"
+    routing: Routing = DEFAULT_ROUTING
+    act: Act = "silu"
+    shared: SharedExpert | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class BlockSpec:
-    """x += mixer(norm(x)); x += ffn(ffn_norm(x))."""
+    """x += post_norm(mixer(norm(x))); x += ffn_post_norm(ffn(ffn_norm(x))). Post-norms that are None change nothing."""
 
     index: int
     norm: Norm
     mixer: Attention
     ffn_norm: Norm
     ffn: DenseFfn | MoeFfn
+    post_norm: Norm | None = None
+    ffn_post_norm: Norm | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ModelSpec:
-    """A whole decoder: embedding, blocks, final norm, head. `head.weight` equals `embed` where the two are tied."""
+    """A whole decoder: embedding, blocks, final norm, head. `head.weight` equals `embed` where the two are tied.
+
+    embed_scale multiplies the rows of the embedding. softcap: logits become softcap * tanh(logit / softcap), 0 = as they are.
+    """
 
     architecture: str
     n_vocab: int
@@ -131,6 +184,8 @@ class ModelSpec:
     blocks: tuple[BlockSpec, ...]
     out_norm: Norm
     head: Linear
+    embed_scale: float = 1.0
+    softcap: float = 0.0
 
     @property
     def n_layers(self) -> int:

@@ -51,7 +51,10 @@ def _unused(file: GgufFile) -> list[str]:
     _, extra = layer_counts(file)
     groups = {group for _, group in grouped(file)}
     if extra or "extra layers" in groups:
-        sentences.append(f"{extra or 'the'} extra layers for predicting several tokens are not used")
+        what = "1 block" if extra == 1 else f"{extra or 'the'} blocks"
+        sentences.append(
+            f"{what} at the end of the file, for guessing several tokens at once (MTP), will not be used; answers are the same"
+        )
     if "vision" in groups:
         sentences.append("tensors for pictures or sound are not used: this version reads text only")
     return sentences

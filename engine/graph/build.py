@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from engine.arch.spec import Attention as AttentionSpec
 from engine.arch.spec import BlockSpec, DenseFfn, ModelSpec, MoeFfn
 from engine.arch.spec import Linear as LinearSpec
+from engine.arch.spec import Norm as NormSpec
 from engine.arch.units import UnitId
 from engine.graph.ops import (
     Add,
@@ -33,14 +34,14 @@ def build_graph(spec: ModelSpec) -> Graph:
     head = UnitId("head")
     picked = Buffer("x_out", spec.n_embd)
     normed = Buffer("h_out", spec.n_embd)
-    ops: list[Op] = [Embed(UnitId("embed"), spec.embed, stream)]
+    ops: list[Op] = [Embed(UnitId("embed"), spec.embed, stream, spec.embed_scale)]
     for block in spec.blocks:
         ops.extend(_mixer(block, stream))
         ops.extend(_ffn(block, stream))
     ops += [
         OutRows(head, stream, picked),
         Norm(head, picked, normed, spec.out_norm),
-        _linear(head, normed, logits, spec.head),
+        Linear(head, normed, logits, spec.head.weight, spec.head.bias, spec.softcap),
     ]
     return Graph(tuple(ops), logits)
 
@@ -62,9 +63,22 @@ def _mixer(block: BlockSpec, stream: Buffer) -> Iterator[Op]:
     yield Rope(unit, q, part.n_heads, part.head_dim, part.rope)
     yield Rope(unit, k, part.n_kv_heads, part.head_dim, part.rope)
     yield KvStore(cache, k, v, block.index)
-    yield Attention(unit, q, mixed, block.index, part.n_heads, part.n_kv_heads, part.head_dim, part.v_dim, part.scale)
+    yield Attention(
+        unit=unit,
+        q=q,
+        out=mixed,
+        layer=block.index,
+        n_heads=part.n_heads,
+        n_kv_heads=part.n_kv_heads,
+        head_dim=part.head_dim,
+        v_dim=part.v_dim,
+        scale=part.scale,
+        window=part.window,
+        sinks=part.sinks,
+        softcap=part.softcap,
+    )
     yield _linear(unit, mixed, out, part.out)
-    yield Add(unit, stream, out)
+    yield from _join(unit, stream, out, block.post_norm)
 
 
 def _ffn(block: BlockSpec, stream: Buffer) -> Iterator[Op]:
@@ -75,7 +89,16 @@ def _ffn(block: BlockSpec, stream: Buffer) -> Iterator[Op]:
         yield from _moe(unit, block.ffn, h, out)
     else:
         yield from _dense(unit, block.ffn, h, out)
-    yield Add(unit, stream, out)
+    yield from _join(unit, stream, out, block.ffn_post_norm)
+
+
+def _join(unit: UnitId, stream: Buffer, part: Buffer, norm: NormSpec | None) -> Iterator[Op]:
+    """Adds the part to the residual stream, normed if the block norms it."""
+    if norm is not None:
+        normed = Buffer("y_norm", part.width)
+        yield Norm(unit, part, normed, norm)
+        part = normed
+    yield Add(unit, stream, part)
 
 
 def _dense(unit: UnitId, part: DenseFfn, h: Buffer, out: Buffer) -> Iterator[Op]:
@@ -90,7 +113,14 @@ def _moe(unit: UnitId, part: MoeFfn, h: Buffer, out: Buffer) -> Iterator[Op]:
     scores = Buffer("scores", part.n_experts)
     chosen, weights = Buffer("chosen", part.n_used), Buffer("weights", part.n_used)
     yield _linear(unit, h, scores, part.router)
-    yield Route(unit, scores, chosen, weights, part.norm_weights)
+    yield Route(unit, scores, chosen, weights, part.routing)
+    aside = UnitId("shared", unit.layer)
+    beside, share = Buffer("y_shared", out.width), None
+    if part.shared is not None:
+        yield from _dense(aside, part.shared.ffn, h, beside)
+        if part.shared.gate is not None:
+            share = Buffer("share", 1)
+            yield _linear(aside, h, share, part.shared.gate)
     yield Experts(
         unit=UnitId("experts", unit.layer),
         x=h,
@@ -103,7 +133,12 @@ def _moe(unit: UnitId, part: MoeFfn, h: Buffer, out: Buffer) -> Iterator[Op]:
         n_ff=part.gate.n_out,
         n_experts=part.n_experts,
         act=part.act,
+        gate_bias=part.gate.bias,
+        up_bias=part.up.bias,
+        down_bias=part.down.bias,
     )
+    if part.shared is not None:
+        yield Add(unit, out, beside, share)
 
 
 def _linear(unit: UnitId, x: Buffer, out: Buffer, layer: LinearSpec) -> Linear:

@@ -13,6 +13,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from engine.arch.cache_groups import groups_of
 from engine.arch.spec import ModelSpec
 from engine.arch.spec import Rope as RopeSpec
 from engine.errors import Cancelled, EngineError
@@ -32,6 +33,7 @@ from engine.graph.ops import (
     Rope,
     Route,
 )
+from engine.graph.reference_experts import experts, gated, route, sigmoid, softmax
 from engine.quants.reference import dequantise
 
 F32 = npt.NDArray[np.float32]
@@ -40,8 +42,6 @@ I32 = npt.NDArray[np.int32]
 
 BLOCK = 32
 """Tokens per KV block, unless told otherwise."""
-MIN_WEIGHT = np.float32(2**-14)
-"""The least sum that expert weights are divided by."""
 
 
 class Batch(Protocol):
@@ -61,7 +61,7 @@ class Batch(Protocol):
 
     @property
     def block_tables(self) -> tuple[I32, ...]:
-        """One array of block ids a sequence."""
+        """An array of block ids a sequence, [n_groups, n_blocks] or [n_blocks] for all cache groups."""
 
     @property
     def out_rows(self) -> I32:
@@ -127,6 +127,7 @@ class ReferenceModel:
         self._raw = tuple(np.memmap(shard.path, dtype=np.uint8, mode="r") for shard in file.shards)
         self._weights: dict[str, F32] = {}
         self._cache: dict[tuple[str, int], F32] = {}
+        self._groups = groups_of(spec)
 
     def step(self, batch: Batch) -> F32:
         """Logits [n_out, n_vocab] f32 of the rows that the batch names.
@@ -165,6 +166,10 @@ class ReferenceModel:
             self._cache[which, layer] = pool = grown
         return pool
 
+    def table(self, table: I32, layer: int) -> I32:
+        """The block ids that a layer reads, of a sequence's tables."""
+        return table if table.ndim == 1 else table[self._groups[layer]]
+
     @property
     def block(self) -> int:
         """Tokens per KV block."""
@@ -182,7 +187,8 @@ class ReferenceModel:
 
 
 def _embed(model: ReferenceModel, op: Embed, batch: Batch, values: dict[str, F32]) -> None:
-    values[op.out.name] = model.weight(op.weight)[batch.token_ids]
+    rows = model.weight(op.weight)[batch.token_ids]
+    values[op.out.name] = rows if op.scale == 1.0 else rows * np.float32(op.scale)
 
 
 def _norm(model: ReferenceModel, op: Norm, batch: Batch, values: dict[str, F32]) -> None:
@@ -192,8 +198,9 @@ def _norm(model: ReferenceModel, op: Norm, batch: Batch, values: dict[str, F32])
 
 
 def _linear(model: ReferenceModel, op: Linear, batch: Batch, values: dict[str, F32]) -> None:
-    y = values[op.x.name] @ model.weight(op.weight).T
-    values[op.out.name] = y if op.bias is None else y + model.weight(op.bias)
+    y = values[op.x.name] @ model.weight(op.weight).reshape(op.out.width, op.x.width).T  # one row may be a vector in the file
+    y = y if op.bias is None else y + model.weight(op.bias)
+    values[op.out.name] = softcap(y, op.softcap)
 
 
 def _rope(model: ReferenceModel, op: Rope, batch: Batch, values: dict[str, F32]) -> None:
@@ -212,62 +219,56 @@ def _rope(model: ReferenceModel, op: Rope, batch: Batch, values: dict[str, F32])
 
 def _kv_store(model: ReferenceModel, op: KvStore, batch: Batch, values: dict[str, F32]) -> None:
     heads = model.kv_heads(op.layer)
-    n_blocks = max(int(table.max()) for table in batch.block_tables) + 1
+    tables = [model.table(table, op.layer) for table in batch.block_tables]
+    n_blocks = max(int(table.max()) for table in tables) + 1
     for which, buffer in (("k", op.k), ("v", op.v)):
         x = _heads(values, buffer, heads)
         pool = model.cache(which, op.layer, heads, x.shape[-1], n_blocks)
         for row, (seq, position) in enumerate(zip(batch.seq_of_row, batch.positions, strict=True)):
-            pool[batch.block_tables[seq][position // model.block], position % model.block] = x[row]
+            pool[tables[seq][position // model.block], position % model.block] = x[row]
 
 
 def _attention(model: ReferenceModel, op: Attention, batch: Batch, values: dict[str, F32]) -> None:
     q = _heads(values, op.q, op.n_heads)
     out = np.empty((len(q), op.n_heads, op.v_dim), np.float32)
-    for seq, table in enumerate(batch.block_tables):
+    sinks = None if op.sinks is None else model.weight(op.sinks)
+    for seq, whole in enumerate(batch.block_tables):
         rows = np.flatnonzero(batch.seq_of_row == seq)
         if len(rows) == 0:
             continue
-        positions = batch.positions[rows]
-        n_past = int(positions.max()) + 1
-        used = table[: -(-n_past // model.block)]
-        keys = model.cache("k", op.layer, op.n_kv_heads, op.head_dim, 0)[used].reshape(-1, op.n_kv_heads, op.head_dim)[:n_past]
-        vals = model.cache("v", op.layer, op.n_kv_heads, op.v_dim, 0)[used].reshape(-1, op.n_kv_heads, op.v_dim)[:n_past]
-        hidden = np.arange(n_past)[None, :] > positions[:, None]
+        positions, reach = batch.positions[rows].astype(np.int64), op.window or 1 << 40
+        first, n_past = max(0, int(positions.min()) - reach + 1) // model.block, int(positions.max()) + 1
+        used = model.table(whole, op.layer)[first : -(-n_past // model.block)]
+        at = first * model.block + np.arange(len(used) * model.block)
+        keys = model.cache("k", op.layer, op.n_kv_heads, op.head_dim, 0)[used].reshape(-1, op.n_kv_heads, op.head_dim)
+        vals = model.cache("v", op.layer, op.n_kv_heads, op.v_dim, 0)[used].reshape(-1, op.n_kv_heads, op.v_dim)
+        hidden = (at > positions[:, None]) | (at <= positions[:, None] - reach)
         for head in range(op.n_heads):
             kv = head // (op.n_heads // op.n_kv_heads)
-            scores = q[rows, head] @ keys[:, kv].T * np.float32(op.scale)
+            scores = softcap(q[rows, head] @ keys[:, kv].T * np.float32(op.scale), op.softcap)
             scores[hidden] = -np.inf
-            out[rows, head] = softmax(scores) @ vals[:, kv]
+            out[rows, head] = softmax(scores, None if sinks is None else float(sinks[head])) @ vals[:, kv]
     values[op.out.name] = _flat(out)
 
 
 def _gated_act(model: ReferenceModel, op: GatedAct, batch: Batch, values: dict[str, F32]) -> None:
-    values[op.out.name] = _ACTS[op.act](values[op.gate.name]) * values[op.up.name]
+    values[op.out.name] = gated(op.act, values[op.gate.name], values[op.up.name])
 
 
 def _route(model: ReferenceModel, op: Route, batch: Batch, values: dict[str, F32]) -> None:
-    likely = softmax(values[op.x.name])
-    chosen = np.argsort(-likely, axis=-1, kind="stable")[:, : op.chosen.width]
-    weights = np.take_along_axis(likely, chosen, axis=-1)
-    if op.norm_weights:
-        weights = weights / np.maximum(weights.sum(axis=-1, keepdims=True), MIN_WEIGHT)
+    bias = None if op.routing.bias is None else model.weight(op.routing.bias)
+    chosen, weights = route(values[op.x.name], op.routing, bias, op.chosen.width)
     values[op.chosen.name] = chosen.astype(np.float32)
     values[op.weights.name] = weights
 
 
 def _experts(model: ReferenceModel, op: Experts, batch: Batch, values: dict[str, F32]) -> None:
-    x, chosen, weights = values[op.x.name], values[op.chosen.name], values[op.weights.name]
-    gate, up, down = model.weight(op.gate), model.weight(op.up), model.weight(op.down)  # [n_experts, n_out, n_in]
-    out = np.zeros((len(x), op.out.width), np.float32)
-    for expert in range(op.n_experts):
-        rows, places = np.nonzero(chosen == expert)
-        act = _ACTS[op.act](x[rows] @ gate[expert].T) * (x[rows] @ up[expert].T)
-        out[rows] += weights[rows, places][:, None] * (act @ down[expert].T)
-    values[op.out.name] = out
+    values[op.out.name] = experts(model.weight, op, values[op.x.name], values[op.chosen.name], values[op.weights.name])
 
 
 def _add(model: ReferenceModel, op: Add, batch: Batch, values: dict[str, F32]) -> None:
-    values[op.x.name] = values[op.x.name] + values[op.y.name]
+    y = values[op.y.name] if op.share is None else values[op.y.name] * sigmoid(values[op.share.name])
+    values[op.x.name] = values[op.x.name] + y
 
 
 def _out_rows(model: ReferenceModel, op: OutRows, batch: Batch, values: dict[str, F32]) -> None:
@@ -295,20 +296,9 @@ def rope_frequencies(rope: RopeSpec, factors: F32 | None) -> F64:
     return mixed
 
 
-def softmax(scores: F32) -> F32:
-    """Softmax over the last axis, f32."""
-    e: F32 = np.exp(scores - scores.max(axis=-1, keepdims=True))
-    total: F32 = e.sum(axis=-1, keepdims=True)
-    return e / total
-
-
-def _silu(x: F32) -> F32:
-    return np.divide(x, 1.0 + np.exp(-x), dtype=np.float32)
-
-
-def _gelu_tanh(x: F32) -> F32:
-    inner = np.float32(math.sqrt(2.0 / math.pi)) * (x + np.float32(0.044715) * x * x * x)
-    return np.multiply(x, 0.5 * (1.0 + np.tanh(inner)), dtype=np.float32)
+def softcap(x: F32, cap: float) -> F32:
+    """cap * tanh(x / cap); x where cap is 0."""
+    return x if cap == 0.0 else np.float32(cap) * np.tanh(x / np.float32(cap))
 
 
 def _heads(values: Mapping[str, F32], buffer: Buffer, n_heads: int) -> F32:
@@ -320,7 +310,6 @@ def _flat(x: F32) -> F32:
     return x.reshape(len(x), math.prod(x.shape[1:]))
 
 
-_ACTS: dict[str, Callable[[F32], F32]] = {"silu": _silu, "gelu_tanh": _gelu_tanh}
 _RUN: dict[type[Op], Callable[..., None]] = {
     Embed: _embed,
     Norm: _norm,

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from engine.arch.spec import Act
 from engine.errors import EngineBug
 from engine.graph.ops import (
     Add,
@@ -54,8 +55,14 @@ MAX_WEIGHTS = 3
 """Matrices of one linear op."""
 FEW_ROWS = 8
 """Rows up to which each worker may hold its own copy of the input."""
+FEW_SLOTS = 64
+"""Rows a slot up to which it may."""
 PRIVATE_VALUES = 16384
 """An input stage of up to this many values costs each worker less than meeting the others."""
+
+
+_INPUTS = ("x", "y", "k", "v", "q", "gate", "up", "share")
+"""Fields of ops that name what they read."""
 
 
 def fuse(ops: Sequence[Op], logits: Buffer, phase: Phase, max_rows: int) -> tuple[tuple[LaneOp, ...], Buffer]:
@@ -101,13 +108,13 @@ class _Fuser:
         op = self._ops[i]
         match op:
             case Embed():
-                self._out.append(LaneEmbed(op.unit, op.weight, op.out))
+                self._out.append(LaneEmbed(op.unit, op.weight, op.out, op.scale))
             case OutRows():
                 self._rows(i, op)
             case Norm() if op.n_heads > 1 or op.x == op.out:
                 return self._mixer(i)
             case Norm():
-                self._norm(i, op)
+                return self._norm(i, op)
             case Linear():
                 return self._linears(i)
             case Rope() | KvStore() | Attention():
@@ -115,7 +122,7 @@ class _Fuser:
             case GatedAct():
                 self._out.append(LaneGatedAct(op.unit, op.gate, op.up, op.out, op.act, self._late))
             case Add():
-                self._out.append(LaneAdd(op.unit, op.x, op.y, self._late))
+                self._out.append(LaneAdd(op.unit, op.x, op.y, self._late, op.share))
             case Experts():
                 return self._experts(i, op)
             case Route():
@@ -148,19 +155,24 @@ class _Fuser:
         last = self._readers[op.out.name][-1]
         return last if self._still(op.x, i, last) else None
 
-    def _norm(self, i: int, op: Norm) -> None:
+    def _norm(self, i: int, op: Norm) -> int:
+        follower = self._ops[i + 1] if i + 1 < len(self._ops) else None
+        if isinstance(follower, Add) and follower.y == op.out and follower.x != op.x and self._readers[op.out.name] == [i + 1]:
+            self._out.append(LaneNorm(op.unit, op.x, follower.x, op.norm, 1, self._late, add=True))
+            return i + 2
         if self._stage_end(i) is not None:
             before = self._sources.get(op.x.name, Source(op.x))
             self._sources[op.out.name] = replace(before, norm=op.norm)
         else:
             self._out.append(LaneNorm(op.unit, op.x, op.out, op.norm, op.n_heads, self._late))
+        return i + 1
 
     def _linears(self, i: int) -> int:
         first = self._ops[i]
         assert isinstance(first, Linear)
         group = [first]
         for op in self._ops[i + 1 : i + MAX_WEIGHTS]:
-            if not isinstance(op, Linear) or op.x != first.x:
+            if not isinstance(op, Linear) or op.x != first.x or op.softcap != first.softcap:
                 break
             group.append(op)
         after = i + len(group)
@@ -171,35 +183,38 @@ class _Fuser:
                 self._emit(first, weights[:-1], "store")
             self._route(group[-1], follower)
             return after + 1
-        if len(group) == 2 and isinstance(follower, GatedAct) and self._is_gate(group, follower, after):
+        plain = first.softcap == 0.0
+        if plain and len(group) == 2 and isinstance(follower, GatedAct) and self._is_gate(group, follower, after):
             weights = (replace(weights[0], out=follower.out), replace(weights[1], out=follower.out))
-            self._emit(first, weights, "gelu_tanh" if follower.act == "gelu_tanh" else "silu")
+            self._emit(first, weights, follower.act)
             return after + 1
-        if len(group) == 1 and isinstance(follower, Add) and self._is_residual(first, follower, after):
+        if plain and len(group) == 1 and isinstance(follower, Add) and self._is_residual(first, follower, after):
             self._emit(first, (replace(weights[0], out=follower.x),), "add")
             return after + 1
-        self._emit(first, weights, "store")
+        self._emit(first, weights, "store", group[-1].softcap)
         return after
 
     def _is_gate(self, group: list[Linear], act: GatedAct, at: int) -> bool:
         outs = (group[0].out, group[1].out)
-        return (
-            (act.gate, act.up) == outs
-            and all(self._readers[out.name] == [at] for out in outs)
-            and act.act in ("silu", "gelu_tanh")
-        )
+        return (act.gate, act.up) == outs and all(self._readers[out.name] == [at] for out in outs)
 
     def _is_residual(self, op: Linear, add: Add, at: int) -> bool:
-        return add.y == op.out and add.x != op.x and self._readers[op.out.name] == [at]
+        return add.y == op.out and add.x != op.x and add.share is None and self._readers[op.out.name] == [at]
 
-    def _emit(self, op: Linear, weights: tuple[Weight, ...], epilogue: Literal["store", "add", "silu", "gelu_tanh"]) -> None:
+    def _emit(
+        self,
+        op: Linear,
+        weights: tuple[Weight, ...],
+        epilogue: Literal["store", "add"] | Act,
+        softcap: float = 0.0,
+    ) -> None:
         source, acts = self._input(op, op.x, tuple(self._weights_reading(op.x.name)))
-        self._out.append(LaneLinear(op.unit, source, acts, weights, epilogue, self._late))
+        self._out.append(LaneLinear(op.unit, source, acts, weights, epilogue, self._late, softcap))
 
     def _input(self, op: Linear | Experts, x: Buffer, weights: tuple[str, ...], slots: int = 1) -> tuple[Source, Buffer | None]:
         """The input stage of an op that multiplies x with some of the weights, and its result where all workers share it."""
         source, rows = self._sources.get(x.name, Source(x)), self._max_rows * slots
-        if rows <= FEW_ROWS and rows * source.width <= PRIVATE_VALUES:
+        if rows <= (FEW_ROWS if slots == 1 else FEW_SLOTS) and rows * source.width <= PRIVATE_VALUES:
             return source, None
         acts = Buffer(f"{x.name}.acts", source.width)
         if not any(isinstance(done, LanePrepare) and done.acts == acts for done in self._out):
@@ -211,20 +226,32 @@ class _Fuser:
         self._choices[route.chosen.name] = choice
         source, acts = self._input(op, op.x, tuple(self._weights_reading(op.x.name)))
         router = Weight(op.weight, op.bias, op.out)
-        self._out.append(LaneRoute(op.unit, source, acts, router, choice, route.norm_weights, self._late))
+        self._out.append(LaneRoute(op.unit, source, acts, router, choice, route.routing, self._late))
 
     def _experts(self, i: int, op: Experts) -> int:
-        follower = self._ops[i + 1] if i + 1 < len(self._ops) else None
         choice = self._choices[op.chosen.name]
         source, acts = self._input(op, op.x, tuple(self._weights_reading(op.x.name)))
         hidden = Buffer(f"{op.out.name}.hidden", op.n_ff)
-        act: Literal["silu", "gelu_tanh"] = "gelu_tanh" if op.act == "gelu_tanh" else "silu"
-        self._out.append(LaneExpertsUp(op.unit, source, acts, op.gate, op.up, hidden, choice, act, self._late))
+        self._out.append(
+            LaneExpertsUp(op.unit, source, acts, op.gate, op.up, hidden, choice, op.act, self._late, op.gate_bias, op.up_bias)
+        )
         source, acts = self._input(op, hidden, (op.down,), choice.n_used)
-        add = isinstance(follower, Add) and follower.y == op.out and follower.x != op.x and self._readers[op.out.name] == [i + 1]
-        out = follower.x if add and isinstance(follower, Add) else op.out
-        self._out.append(LaneExpertsDown(op.unit, source, acts, op.down, out, choice, add, self._late))
-        return i + 2 if add else i + 1
+        after, beside = i + 1, self._ops[i + 1] if i + 1 < len(self._ops) else None
+        if isinstance(beside, Add) and beside.x == op.out and beside.y != op.out:  # what a shared expert made
+            after += 1
+        else:
+            beside = None
+        residual = self._ops[after] if after < len(self._ops) else None
+        add = isinstance(residual, Add) and self._is_sum(residual, op, after)
+        out = residual.x if add and isinstance(residual, Add) else op.out
+        extra = (op.down_bias, None, None) if beside is None else (op.down_bias, beside.y, beside.share)
+        self._out.append(LaneExpertsDown(op.unit, source, acts, op.down, out, choice, add, self._late, *extra))
+        return after + 1 if add else after
+
+    def _is_sum(self, add: Add, op: Experts, at: int) -> bool:
+        """Whether the op at `at` does nothing but add the experts' output, which nobody else reads, to something else."""
+        known = op.out, op.x
+        return add.y == op.out and add.x not in known and add.share is None and self._readers[op.out.name][-1] == at
 
     def _weights_reading(self, name: str) -> Iterator[str]:
         for i in self._readers[name]:
@@ -262,7 +289,7 @@ class _Fuser:
         return set(mixer.norms) <= known and set(mixer.ropes) <= known and len(ropes) <= 1 and store.layer == attention.layer
 
     def _attention(self, op: Attention, store: KvStore, mixer: _Mixer) -> None:
-        heads = Heads(op.n_heads, op.n_kv_heads, op.head_dim, op.v_dim, op.scale)
+        heads = Heads(op.n_heads, op.n_kv_heads, op.head_dim, op.v_dim, op.scale, op.window, op.sinks, op.softcap)
 
         def turn(name: str) -> Turn:
             norm, rope = mixer.norms.get(name), mixer.ropes.get(name)
@@ -316,7 +343,7 @@ def _reads(op: Op) -> tuple[Buffer, ...]:
         case GatedAct():
             return (op.gate, op.up)
         case Add():
-            return (op.x, op.y)
+            return (op.x, op.y, *(() if op.share is None else (op.share,)))
 
 
 def _rename(ops: Sequence[Op]) -> tuple[list[Op], dict[str, Buffer]]:
@@ -325,7 +352,7 @@ def _rename(ops: Sequence[Op]) -> tuple[list[Op], dict[str, Buffer]]:
     renamed: list[Op] = []
     for i, op in enumerate(ops):
         changes: dict[str, Any] = {}
-        for field in ("x", "y", "k", "v", "q", "gate", "up", *(("chosen", "weights") if isinstance(op, Experts) else ())):
+        for field in (*_INPUTS, *(("chosen", "weights") if isinstance(op, Experts) else ())):
             buffer = getattr(op, field, None)
             if isinstance(buffer, Buffer):
                 changes[field] = current[buffer.name]

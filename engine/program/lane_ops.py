@@ -5,20 +5,23 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from engine.arch.spec import Norm, Rope
+from engine.arch.spec import Act, Norm, Rope, Routing
 from engine.arch.units import UnitId
 from engine.graph.ops import Buffer
 
 
 @dataclass(frozen=True, slots=True)
 class Heads:
-    """The shape of attention."""
+    """The shape of attention, what its rows see and what its softmax adds; see `engine.graph.ops.Attention`."""
 
     n_heads: int
     n_kv_heads: int
     head_dim: int
     v_dim: int
     scale: float
+    window: int | None = None
+    sinks: str | None = None
+    softcap: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,16 +63,17 @@ class Weight:
 
 @dataclass(frozen=True, slots=True)
 class LaneEmbed:
-    """out[r] = row token_ids[r] of weight."""
+    """out[r] = row token_ids[r] of weight, times scale."""
 
     unit: UnitId
     weight: str
     out: Buffer
+    scale: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class LaneNorm:
-    """out = norm of x over n_heads parts."""
+    """out = norm of x over n_heads parts; add: out += it."""
 
     unit: UnitId
     x: Buffer
@@ -77,6 +81,7 @@ class LaneNorm:
     norm: Norm
     n_heads: int
     out_rows: bool
+    add: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,15 +100,16 @@ class LanePrepare:
 class LaneLinear:
     """Products of one input. acts None: each worker runs the input stage for itself.
 
-    epilogue: `store`, `add` into the one output, or a gated activation of weights 0 (gate) and 1 (up) into output 0.
+    epilogue: `store`, `add` into the one output, or the gated activation of weights 0 (gate) and 1 (up) into output 0.
     """
 
     unit: UnitId
     source: Source
     acts: Buffer | None
     weights: tuple[Weight, ...]
-    epilogue: Literal["store", "add", "silu", "gelu_tanh"]
+    epilogue: Literal["store", "add"] | Act
     out_rows: bool
+    softcap: float = 0.0  # with `store`: softcap * tanh(product / softcap)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,13 +130,16 @@ class LaneRoute:
     acts: Buffer | None
     router: Weight
     choice: Choice
-    norm_weights: bool
+    routing: Routing
     out_rows: bool
 
 
 @dataclass(frozen=True, slots=True)
 class LaneExpertsUp:
-    """out = act(gate x) * up x * weight of the slot, a row a slot: n_used rows per row of the step, grouped by expert."""
+    """out = act(gate x) * up x * weight of the slot, a row a slot: n_used rows per row of the step, grouped by expert.
+
+    gate and up may name one tensor, see `engine.arch.spec.MoeFfn`.
+    """
 
     unit: UnitId
     source: Source
@@ -139,13 +148,15 @@ class LaneExpertsUp:
     up: str
     out: Buffer
     choice: Choice
-    act: Literal["silu", "gelu_tanh"]
+    act: Act
     out_rows: bool
+    gate_bias: str | None = None
+    up_bias: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class LaneExpertsDown:
-    """out = the sum of down x over the slots of a row, or out += it."""
+    """out = the sum of down x over the slots of a row, or out += it. beside: another summand, times sigmoid(share) if set."""
 
     unit: UnitId
     source: Source
@@ -155,6 +166,9 @@ class LaneExpertsDown:
     choice: Choice
     add: bool
     out_rows: bool
+    bias: str | None = None
+    beside: Buffer | None = None
+    share: Buffer | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,12 +201,13 @@ class LaneAttend:
 
 @dataclass(frozen=True, slots=True)
 class LaneAdd:
-    """x += y."""
+    """x += y, or x += sigmoid(share) * y."""
 
     unit: UnitId
     x: Buffer
     y: Buffer
     out_rows: bool
+    share: Buffer | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +218,7 @@ class LaneGatedAct:
     gate: Buffer
     up: Buffer
     out: Buffer
-    act: str
+    act: Act
     out_rows: bool
 
 
@@ -240,7 +255,9 @@ def reads(op: LaneOp) -> tuple[Buffer, ...]:
     match op:
         case LaneEmbed():
             return ()
-        case LaneNorm() | LaneRows():
+        case LaneNorm():
+            return (op.x, op.out) if op.add else (op.x,)
+        case LaneRows():
             return (op.x,)
         case LanePrepare():
             return (op.source.x,)
@@ -252,13 +269,14 @@ def reads(op: LaneOp) -> tuple[Buffer, ...]:
         case LaneExpertsUp():
             return (op.source.x if op.acts is None else op.acts, op.choice.table)
         case LaneExpertsDown():
-            return (op.source.x if op.acts is None else op.acts, op.choice.table, *((op.out,) if op.add else ()))
+            others = (op.out if op.add else None, op.beside, op.share)
+            return (op.source.x if op.acts is None else op.acts, op.choice.table, *(one for one in others if one is not None))
         case LanePosition():
             return tuple(buffer for buffer in (op.q, op.k, op.v) if buffer is not None)
         case LaneAttend():
             return (op.q, *(() if op.position is None else reads(op.position)))
         case LaneAdd():
-            return (op.x, op.y)
+            return (op.x, op.y, *(() if op.share is None else (op.share,)))
         case LaneGatedAct():
             return (op.gate, op.up)
 
@@ -273,7 +291,7 @@ def writes(op: LaneOp) -> tuple[Buffer, ...]:
         case LanePrepare():
             return (op.acts,)
         case LaneLinear():
-            return (op.weights[0].out,) if op.epilogue in ("silu", "gelu_tanh") else tuple(weight.out for weight in op.weights)
+            return tuple(weight.out for weight in op.weights[: None if op.epilogue in ("store", "add") else 1])
         case LanePosition():
             return tuple(buffer for buffer in (op.q, op.k) if buffer is not None)
         case LaneAdd():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum, IntFlag
 from typing import Any
@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from engine.arch.spec import Norm
+from engine.arch.spec import Act, ClampedSwiglu, Norm
 from engine.graph.ops import Buffer
 from engine.program.lane_ops import (
     Choice,
+    Heads,
     LaneAdd,
     LaneAttend,
     LaneEmbed,
@@ -74,6 +75,11 @@ class Flag(IntFlag):
     GELU = 8192
     SLOTS = 16384
     SHARE = 32768
+    SIGMOID = 1 << 16
+    CHOSEN = 1 << 17
+    CLAMPED = 1 << 18
+    BESIDE = 1 << 19
+    ROW_GATE = 1 << 20
 
 
 @dataclass(slots=True)
@@ -90,8 +96,7 @@ class Memory:
 
     weights: Weights
     ropes: RopeTables
-    layers: tuple[LayerCache, ...]
-    block_bytes: int
+    layers: Mapping[int, LayerCache]
     k_type: int  # ld_kv_type
     v_type: int
 
@@ -107,7 +112,7 @@ def describe(lane: Lane, memory: Memory, *, f32: bool) -> Descriptors:
         row = made.ops[i]
         row["act_offset"] = -1
         flags = _DESCRIBE[type(op)](_Row(row, lane, memory, f32, made.keep), op)
-        row["flags"] = flags | (Flag.SYNC if i + 1 < len(lane.ops) else 0)
+        row["flags"] = flags | (Flag.SYNC if lane.meets[i] else 0)
     return made
 
 
@@ -144,12 +149,31 @@ class _Row:
     def norm(self, prefix: str, norm: Norm) -> None:
         self.row[f"{prefix}norm_w"], self.row[f"{prefix}norm_eps"] = self.vector(norm.weight), norm.eps
 
-    def matrix(self, i: int, name: str, n_in: int, n_matrices: int = 1) -> None:
-        """One matrix, or n_matrices of one size that lie in a row."""
+    def matrix(self, i: int, name: str, n_in: int, n_matrices: int = 1, part: int = 0, n_parts: int = 1) -> None:
+        """One matrix, or n_matrices of one size that lie in a row; of each only one of n_parts equal parts of its rows."""
         tensor = self.memory.weights.matrix(name, n_in)
-        rows = tensor.n_elements // n_in
-        self.row["w_data"][i], self.row["w_format"][i] = self.memory.weights.address(tensor), tensor.type_id
-        self.row["w_rows"][i], self.row["w_stride"][i] = rows // n_matrices, tensor.nbytes // rows
+        n_rows = tensor.n_elements // n_in
+        rows, stride = n_rows // n_matrices // n_parts, tensor.nbytes // n_rows
+        self.row["w_data"][i] = self.memory.weights.address(tensor) + part * rows * stride
+        self.row["w_format"][i], self.row["w_rows"][i], self.row["w_stride"][i] = tensor.type_id, rows, stride
+        self.row["w_step"][i] = n_parts * rows * stride
+
+    def bias(self, i: int, name: str | None) -> None:
+        if name is not None:
+            self.row["w_bias"][i] = self.vector(name)
+
+    def act(self, act: Act) -> Flag:
+        if isinstance(act, ClampedSwiglu):
+            self.row["act_alpha"], self.row["act_limit"] = act.alpha, act.limit
+            return Flag.CLAMPED
+        return Flag.GELU if act == "gelu_tanh" else Flag(0)
+
+    def share(self, share: Buffer | None) -> Flag:
+        """The gate of a row, if there is one."""
+        if share is None:
+            return Flag(0)
+        self.put("share", share)
+        return Flag.ROW_GATE
 
     def choice(self, choice: Choice) -> None:
         self.row["n_experts"], self.row["n_used"] = choice.n_experts, choice.n_used
@@ -167,6 +191,12 @@ class _Row:
             self.row["act_offset"][0], self.row["act_stride"][0] = slot.offset, slot.stride
         return Flag.PREPARED
 
+    def seen(self, heads: Heads) -> None:
+        """Which keys the rows of an attention see, and what its softmax adds to them."""
+        self.row["window"] = heads.window or 0
+        if heads.sinks is not None:
+            self.row["sinks"] = self.vector(heads.sinks)
+
     def source(self, source: Source) -> Flag:
         self.put("x", source.x)
         self.row["width"] = source.width
@@ -178,6 +208,7 @@ class _Row:
             flags |= Flag.NORM
         if source.merge is not None:
             self.row["n_heads"], self.row["v_dim"] = source.merge.n_heads, source.merge.v_dim
+            self.seen(source.merge)
             flags |= Flag.MERGE
         return flags
 
@@ -186,6 +217,7 @@ def _embed(to: _Row, op: LaneEmbed) -> Flag:
     to.row["kind"], to.row["n_weights"], to.row["width"] = Kind.EMBED, 1, op.out.width
     to.matrix(0, op.weight, op.out.width)
     to.output(0, op.out)
+    to.row["scale"] = op.scale
     return Flag(0)
 
 
@@ -194,7 +226,7 @@ def _norm(to: _Row, op: LaneNorm) -> Flag:
     to.put("x", op.x)
     to.output(0, op.out)
     to.norm("", op.norm)
-    return _late(op.out_rows)
+    return _late(op.out_rows) | (Flag.ADD if op.add else Flag(0))
 
 
 def _prepare(to: _Row, op: LanePrepare) -> Flag:
@@ -211,42 +243,51 @@ def _prepare(to: _Row, op: LanePrepare) -> Flag:
 def _linear(to: _Row, op: LaneLinear) -> Flag:
     to.row["kind"], to.row["n_weights"] = Kind.LINEAR, len(op.weights)
     flags = to.input(op.source, op.acts) | _late(op.out_rows) | _exact(to.f32)
+    to.row["softcap"] = op.softcap
     for i, weight in enumerate(op.weights):
         to.matrix(i, weight.weight, op.source.width)
         to.output(i, weight.out)
-        if weight.bias is not None:
-            to.row["w_bias"][i] = to.vector(weight.bias)
-    epilogues = {"store": Flag(0), "add": Flag.ADD, "silu": Flag.GATED, "gelu_tanh": Flag.GATED | Flag.GELU}
-    return flags | epilogues[op.epilogue]
+        to.bias(i, weight.bias)
+    if op.epilogue == "store":
+        return flags
+    return flags | (Flag.ADD if op.epilogue == "add" else Flag.GATED | to.act(op.epilogue))
 
 
 def _route(to: _Row, op: LaneRoute) -> Flag:
     to.row["kind"], to.row["n_weights"] = Kind.ROUTE, 1
     to.matrix(0, op.router.weight, op.source.width)
     to.output(0, op.router.out)
-    if op.router.bias is not None:
-        to.row["w_bias"][0] = to.vector(op.router.bias)
+    to.bias(0, op.router.bias)
     to.choice(op.choice)
-    flags = to.input(op.source, op.acts) | _late(op.out_rows) | _exact(to.f32)
-    return flags | (Flag.SHARE if op.norm_weights else Flag(0))
+    routing = op.routing
+    to.row["n_groups"], to.row["n_groups_used"], to.row["weight_scale"] = routing.n_groups, routing.n_groups_used, routing.scale
+    if routing.bias is not None:
+        to.row["pick_bias"] = to.vector(routing.bias)
+    flags = to.input(op.source, op.acts) | _late(op.out_rows) | _exact(to.f32) | _GATINGS[routing.gating]
+    return flags | (Flag.SHARE if routing.norm_weights else Flag(0))
 
 
 def _experts_up(to: _Row, op: LaneExpertsUp) -> Flag:
     to.row["kind"], to.row["n_weights"] = Kind.EXPERTS_UP, 2
-    for i, name in enumerate((op.gate, op.up)):
-        to.matrix(i, name, op.source.width, op.choice.n_experts)
+    fused = op.gate == op.up
+    for i, (name, bias) in enumerate(((op.gate, op.gate_bias), (op.up, op.up_bias))):
+        to.matrix(i, name, op.source.width, op.choice.n_experts, i if fused else 0, 2 if fused else 1)
+        to.bias(i, bias)
     to.output(0, op.out)
     to.choice(op.choice)
-    flags = to.input(op.source, op.acts) | _late(op.out_rows) | _exact(to.f32)
-    return flags | (Flag.GELU if op.act == "gelu_tanh" else Flag(0))
+    return to.input(op.source, op.acts) | _late(op.out_rows) | _exact(to.f32) | to.act(op.act)
 
 
 def _experts_down(to: _Row, op: LaneExpertsDown) -> Flag:
     to.row["kind"], to.row["n_weights"] = Kind.EXPERTS_DOWN, 1
     to.matrix(0, op.down, op.source.width, op.choice.n_experts)
+    to.bias(0, op.bias)
     to.output(0, op.out)
     to.choice(op.choice)
-    flags = to.input(op.source, op.acts) | _late(op.out_rows) | _exact(to.f32)
+    flags = to.input(op.source, op.acts) | _late(op.out_rows) | _exact(to.f32) | to.share(op.share)
+    if op.beside is not None:
+        to.put("x2", op.beside)
+        flags |= Flag.BESIDE
     return flags | (Flag.ADD if op.add else Flag(0))
 
 
@@ -260,7 +301,8 @@ def _turns(to: _Row, op: LanePosition) -> Flag:
     to.row["n_heads"], to.row["n_kv_heads"] = heads.n_heads, heads.n_kv_heads
     to.row["head_dim"], to.row["v_dim"], to.row["scale"] = heads.head_dim, heads.v_dim, heads.scale
     cache = to.memory.layers[op.layer]
-    to.row["k_cache"], to.row["v_cache"], to.row["block_bytes"] = cache.keys, cache.values, to.memory.block_bytes
+    to.row["k_cache"], to.row["v_cache"], to.row["block_bytes"] = cache.keys, cache.values, cache.block_bytes
+    to.row["cache_group"] = cache.group
     to.row["k_type"], to.row["v_type"] = to.memory.k_type, to.memory.v_type
     for name, buffer in (("q", op.q), ("k", op.k), ("v", op.v)):
         if buffer is not None:
@@ -281,6 +323,8 @@ def _attend(to: _Row, op: LaneAttend) -> Flag:
     bare = LanePosition(op.unit, op.layer, op.q, None, None, op.heads, _NO_TURN, _NO_TURN, False)
     flags = _turns(to, op.position or bare)
     to.row["kind"] = Kind.ATTEND_ROWS if op.rows else Kind.ATTEND_TILES
+    to.seen(op.heads)
+    to.row["softcap"] = op.heads.softcap
     to.output(0, op.out)
     return flags
 
@@ -289,7 +333,7 @@ def _add(to: _Row, op: LaneAdd) -> Flag:
     to.row["kind"], to.row["width"] = Kind.ADD, op.x.width
     to.put("x", op.y)
     to.output(0, op.x)
-    return _late(op.out_rows)
+    return _late(op.out_rows) | to.share(op.share)
 
 
 def _gated_act(to: _Row, op: LaneGatedAct) -> Flag:
@@ -297,7 +341,7 @@ def _gated_act(to: _Row, op: LaneGatedAct) -> Flag:
     to.put("x", op.gate)
     to.put("x2", op.up)
     to.output(0, op.out)
-    return _late(op.out_rows) | (Flag.GELU if op.act == "gelu_tanh" else Flag(0))
+    return _late(op.out_rows) | to.act(op.act)
 
 
 def _rows(to: _Row, op: LaneRows) -> Flag:
@@ -316,6 +360,7 @@ def _late(out_rows: bool) -> Flag:
 
 
 _NO_TURN = Turn(None, None)
+_GATINGS = {"softmax": Flag(0), "sigmoid": Flag.SIGMOID, "softmax_chosen": Flag.CHOSEN}
 _DESCRIBE: dict[type[LaneOp], Callable[[_Row, Any], Flag]] = {
     LaneEmbed: _embed,
     LaneNorm: _norm,

@@ -59,18 +59,17 @@ class Executor:
             raise InvalidRequest(f"a prefill chunk of {prefill_chunk} tokens was asked for; use 1 to {MAX_CHUNK}")
         self._n_vocab = spec.n_vocab
         self._abort = abort
-        self._table = np.zeros((1, -(-n_ctx // BLOCK)), np.int32)
+        self._tables = np.zeros((len(cache.groups), 1, -(-n_ctx // BLOCK)), np.int32)
         self.last_step_s = 0.0
         self.profile = False
         self._times: tuple[tuple[str, float], ...] = ()
         plans = [lower(graph, placement, "decode", rows, types, f32=f32) for rows in DECODE_BUCKETS]
         plans.append(lower(graph, placement, "prefill", max(prefill_chunk, DECODE_BUCKETS[-1] + 1), types, f32=f32))
-        self.ropes = RopeTables(weights, cache.n_blocks * BLOCK)
+        self.ropes = RopeTables(weights, -(-n_ctx // BLOCK) * BLOCK)
         memory = Memory(
             weights,
             self.ropes,
             cache.layers,
-            cache.block_bytes,
             KV_TYPES.index(placement.k_type),
             KV_TYPES.index(placement.v_type),
         )
@@ -80,7 +79,13 @@ class Executor:
         for plan in plans:
             made = describe(plan.lanes[0], memory, f32=f32)
             program = CpuProgram(
-                made.ops, arena, self._pool, max_rows=plan.max_rows, max_position=n_ctx, n_blocks=cache.n_blocks, keep=made.keep
+                made.ops,
+                arena,
+                self._pool,
+                max_rows=plan.max_rows,
+                max_position=n_ctx,
+                n_blocks=[group.n_blocks for group in cache.groups],
+                keep=made.keep,
             )
             self._compiled.append(_Compiled(plan, program))
         self.workspace_bytes = arena.nbytes + sum(one.program.scratch_bytes for one in self._compiled)
@@ -110,7 +115,7 @@ class Executor:
                 batch.token_ids,
                 batch.positions,
                 batch.seq_of_row,
-                self._tables(batch),
+                self._fill_tables(batch),
                 batch.out_rows,
                 logits,
                 self._abort,
@@ -141,15 +146,16 @@ class Executor:
                 return compiled
         raise InvalidRequest(f"a step of {n_rows} rows; the largest has {self._compiled[-1].plan.max_rows}")
 
-    def _tables(self, batch: StepBatch) -> npt.NDArray[np.int32]:
-        n_seqs, width = len(batch.block_tables), self._table.shape[1]
-        if n_seqs > len(self._table):
-            self._table = np.zeros((n_seqs, width), np.int32)
+    def _fill_tables(self, batch: StepBatch) -> npt.NDArray[np.int32]:
+        n_groups, n_room, width = self._tables.shape
+        n_seqs = len(batch.block_tables)
+        if n_seqs != n_room:
+            self._tables = np.zeros((n_groups, n_seqs, width), np.int32)
         for i, table in enumerate(batch.block_tables):
-            used = min(len(table), width)
-            self._table[i, :used] = table[:used]
-            self._table[i, used : used + 1] = -1
-        return self._table[:n_seqs]
+            used = min(table.shape[-1], width)
+            self._tables[:, i, :used] = table[..., :used]
+            self._tables[:, i, used : used + 1] = -1
+        return self._tables
 
     def close(self) -> None:
         """Ends the workers and drops the programs. Idempotent."""

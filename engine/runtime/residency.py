@@ -7,7 +7,8 @@ from typing import Literal
 
 from engine.placement.placement import Numa
 
-Owner = Literal["weights", "derived", "kv", "workspace"]
+Owner = Literal["weights", "derived", "kv", "kept windows", "workspace"]
+"""`kv`: what one sequence of the whole context takes; `kept windows`: room for other windows than its own."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,10 +10,12 @@
 #define LD_BLOCK 32           // tokens per KV block
 #define LD_LOGITS (-2)        // as y_offset: the output is step_state.logits
 #define LD_MAX_CHUNKS 16      // key chunks of one row in decode attention
+#define LD_MIN_CHUNK 128     // keys of such a chunk, the last one's apart
+#define LD_MAX_GROUPS 8       // cache groups: pools of blocks with block tables of their own
 
 typedef enum {
     LD_OP_EMBED = 0,      // y[r] = row token_ids[r] of weight 0, as f32
-    LD_OP_NORM = 1,       // y[r] = RMS norm of x[r], over `parts` equal parts with one weight
+    LD_OP_NORM = 1,       // y[r] = RMS norm of x[r], over `parts` equal parts with one weight; with ADD y[r] += it
     LD_OP_PREPARE = 2,    // the input stage alone: acts of x, shared by later linears; rows split over workers
     LD_OP_LINEAR = 3,     // y_i = W_i x (+ bias_i), with an epilogue
     LD_OP_POSITION = 4,   // norm and rotate q and k, store k and v in the cache; each part by flag
@@ -23,8 +25,8 @@ typedef enum {
     LD_OP_GATED_ACT = 8,  // y[r] = act(x[r]) * x2[r]
     LD_OP_ROWS = 9,       // y[r] = x[out_rows[r]]
     LD_OP_ROUTE = 10,     // LINEAR of a router into y; the last task picks experts for all rows -> routes, see ld_routes
-    LD_OP_EXPERTS_UP = 11,   // y[s] = act(G_e x[r]) * (U_e x[r]) * weight of slot s, its row r and expert e
-    LD_OP_EXPERTS_DOWN = 12, // y[r] = sum over the slots s of row r of D_e x[s]
+    LD_OP_EXPERTS_UP = 11,   // y[s] = act(G_e x[r]) * (U_e x[r]) * weight of slot s, its row r and expert e (+ biases before act)
+    LD_OP_EXPERTS_DOWN = 12, // y[r] = sum over the slots s of row r of D_e x[s] (+ weight of s * bias_e)
     LD_N_OPS = 13
 } ld_op_kind;
 
@@ -35,7 +37,7 @@ enum {
     LD_F_NORM = 8,        // input stage: RMS norm with norm_w, norm_eps
     LD_F_MERGE = 16,      // input stage: x holds attention partials, merged by log-sum-exp
     LD_F_PREPARED = 32,   // LINEAR: acts already lie in the arena at act_offset; else each worker makes its own
-    LD_F_ADD = 64,        // LINEAR epilogue: y += W x
+    LD_F_ADD = 64,        // LINEAR epilogue: y += W x; NORM: y += norm
     LD_F_GATED = 128,     // LINEAR epilogue: y = act(W_0 x) * (W_1 x)
     LD_F_F32 = 256,       // LINEAR, PREPARE: f32 activations
     LD_F_ROPE_Q = 512,    // POSITION, ATTEND_ROWS
@@ -45,6 +47,11 @@ enum {
     LD_F_GELU = 8192,     // gated act: gelu-tanh, else silu
     LD_F_SLOTS = 16384,   // the op has a row a slot: n_used times as many
     LD_F_SHARE = 32768,   // ROUTE: weights are divided by their sum
+    LD_F_SIGMOID = 1 << 16,  // ROUTE: an expert's likelihood is the sigmoid of its logit, else the softmax over all
+    LD_F_CHOSEN = 1 << 17,   // ROUTE: it is the logit, and weights are the softmax over the chosen
+    LD_F_CLAMPED = 1 << 18,  // gated act: min(g, limit) * sigmoid(alpha min(g, limit)) * (clamp(u, limit) + 1)
+    LD_F_BESIDE = 1 << 19,   // EXPERTS_DOWN: y += x2 too, what an expert that every row passes has made
+    LD_F_ROW_GATE = 1 << 20, // ADD, BESIDE: x or x2 counts times the sigmoid of the row's one value at share_offset
 };
 
 // Q8_0 has an f16 scale for every 32 values of a token and KV head, INT8 one for all of them; x ~ scale * q, |q| <= 127.
@@ -58,7 +65,7 @@ typedef enum { LD_KV_F32 = 0, LD_KV_F16 = 1, LD_KV_Q8_0 = 2, LD_KV_INT8 = 3, LD_
     F(int32_t, "i4", parts)           /* NORM: equal parts of a row, each normed alone */                                        \
     F(int64_t, "i8", x_offset)        /* input buffer; MERGE: partials */                                                        \
     F(int64_t, "i8", x_stride)        /* floats from row to row */                                                               \
-    F(int64_t, "i8", x2_offset)       /* GATED_ACT: up */                                                                        \
+    F(int64_t, "i8", x2_offset)       /* GATED_ACT: up; BESIDE: what is added */                                                 \
     F(int64_t, "i8", x2_stride)                                                                                                  \
     F(int64_t, "i8", width)           /* values per input row (k of the linears; width of pointwise ops) */                      \
     F(uint64_t, "u8", norm_w)         /* const float*, `width / parts` values, 0 = ones */                                       \
@@ -67,9 +74,10 @@ typedef enum { LD_KV_F32 = 0, LD_KV_F16 = 1, LD_KV_Q8_0 = 2, LD_KV_INT8 = 3, LD_
     A(int64_t, "i8", act_stride, 3)      /* bytes from row to row */                                                             \
     A(uint64_t, "u8", w_data, 3)         /* const uint8_t*: weight matrices, all of `width` columns */                           \
     A(int64_t, "i8", w_stride, 3)        /* bytes from row to row */                                                             \
-    A(int64_t, "i8", w_rows, 3)          /* rows; EMBED: n_vocab; EXPERTS: of one expert, all lie in a row */                    \
+    A(int64_t, "i8", w_rows, 3)          /* rows; EMBED: n_vocab; EXPERTS: of one expert */                                      \
     A(int32_t, "i4", w_format, 4)        /* ggml type id (the fourth entry is padding) */                                        \
-    A(uint64_t, "u8", w_bias, 3)         /* const float*, w_rows values, 0 = none */                                             \
+    A(uint64_t, "u8", w_bias, 3)         /* const float*, w_rows values (EXPERTS: of each), 0 = none */                           \
+    A(int64_t, "i8", w_step, 3)          /* EXPERTS: bytes from the matrix of one expert to that of the next */                  \
     A(int64_t, "i8", y_offset, 3)        /* output per weight, or the one output; LD_LOGITS */                                   \
     A(int64_t, "i8", y_stride, 3)        /* floats */                                                                            \
     F(int64_t, "i8", q_offset)        /* POSITION, ATTEND: q, k, v buffers */                                                    \
@@ -87,9 +95,20 @@ typedef enum { LD_KV_F32 = 0, LD_KV_F16 = 1, LD_KV_Q8_0 = 2, LD_KV_INT8 = 3, LD_
     F(int32_t, "i4", v_type)                                                                                                     \
     F(int32_t, "i4", n_experts)       /* ROUTE, EXPERTS */                                                                       \
     F(int32_t, "i4", n_used)          /* experts that a row passes */                                                            \
+    F(int32_t, "i4", n_groups)        /* ROUTE: equal groups of experts; > 1: only experts of the best groups are chosen */      \
+    F(int32_t, "i4", n_groups_used)                                                                                              \
     F(int32_t, "i4", reserved)        /* 0 */                                                                                    \
     F(int64_t, "i8", routes_offset)   /* ld_routes in the arena */                                                               \
-    F(double, "f8", scale)            /* of the scores */                                                                        \
+    F(uint64_t, "u8", pick_bias)      /* ROUTE: const float*, added to the likelihoods that are compared, 0 = none */            \
+    F(double, "f8", weight_scale)     /* ROUTE: factor of the weights */                                                         \
+    F(int64_t, "i8", share_offset)    /* ROW_GATE: one value a row */                                                            \
+    F(int64_t, "i8", share_stride)                                                                                               \
+    F(double, "f8", act_alpha)        /* CLAMPED */                                                                              \
+    F(double, "f8", act_limit)                                                                                                   \
+    F(double, "f8", scale)            /* of the scores; EMBED: of the row, 0 = 1 */                                              \
+    F(double, "f8", softcap)          /* s = softcap tanh(s / softcap) of scores, of what LINEAR stores; 0 = none */             \
+    F(int64_t, "i8", window)          /* ATTEND, MERGE: a row sees its own key and window - 1 before it; 0 = all */              \
+    F(uint64_t, "u8", sinks)          /* ATTEND_TILES, MERGE: const float*, a logit per head in the softmax's sum; 0 = none */   \
     F(uint64_t, "u8", rope_table)     /* const float*: per position n_rot/2 cosines, then n_rot/2 sines */                       \
     F(uint64_t, "u8", q_norm_w)       /* const float*, head_dim values, 0 = no norm */                                           \
     F(uint64_t, "u8", k_norm_w)                                                                                                  \
@@ -97,7 +116,8 @@ typedef enum { LD_KV_F32 = 0, LD_KV_F16 = 1, LD_KV_Q8_0 = 2, LD_KV_INT8 = 3, LD_
     F(double, "f8", k_norm_eps)                                                                                                  \
     F(uint64_t, "u8", k_cache)        /* keys of the layer in block 0: per KV head [head_dim][LD_BLOCK] (transposed) */          \
     F(uint64_t, "u8", v_cache)        /* values of the layer in block 0: per KV head [LD_BLOCK][ld_v_pad(v_dim)] */              \
-    F(int64_t, "i8", block_bytes)     /* from block to block, of keys and of values: all layers share a block */
+    F(int64_t, "i8", block_bytes)     /* from block to block, of keys and of values: all layers of a group share a block */       \
+    F(int64_t, "i8", cache_group)     /* POSITION, ATTEND: which of the step's block tables */
 
 typedef struct {
 #define LD_FIELD(type, code, name) type name;
@@ -116,11 +136,11 @@ const ld_field *ld_op_fields(int *n);
 
 // What varies from step to step. The first part is filled by the caller, the second by the program.
 typedef struct {
-    int64_t n_rows, n_out, n_seqs;
+    int64_t n_rows, n_out, n_seqs, n_groups;
     const int32_t *token_ids;   // [n_rows]
     const int32_t *positions;   // [n_rows]
     const int32_t *seq_of_row;  // [n_rows]
-    const int32_t *block_table; // [n_seqs][table_stride]: block ids
+    const int32_t *block_table; // [n_groups][n_seqs][table_stride]: block ids; outside a group's window they are not read
     int64_t table_stride;
     const int32_t *out_rows;    // [n_out]
     float *logits;              // [n_out][logits_stride]
@@ -128,7 +148,7 @@ typedef struct {
     const int32_t *abort;       // not 0: stop at the next op
     int64_t *op_ns;             // NULL, or [n_ops]: wall nanoseconds of each op as the caller's thread saw it
 
-    int64_t max_chunks;         // over the rows, for ATTEND_ROWS
+    int64_t max_chunks;         // over the rows, for ATTEND_ROWS without a window
     int32_t bad_op;             // 1 + index of the first op whose input was not finite, 0 = none
     int32_t aborted;            // 1: the step was stopped and its output means nothing
 } ld_step_state;
@@ -161,11 +181,18 @@ static inline int64_t ld_kv_head_bytes(int type, int64_t dim) {
 }
 
 // Decode attention cuts a past of `len` tokens in at most LD_MAX_CHUNKS chunks of this many keys: a function of len alone, so
-// that the result depends neither on the number of workers nor on who else is in the batch.
+// that the result depends neither on the number of workers nor on who else is in the batch. With a window, `len` counts from the
+// block of the first key that is seen.
 static inline int64_t ld_attn_chunk(int64_t len) {
     int64_t chunk = ((len + LD_MAX_CHUNKS - 1) / LD_MAX_CHUNKS + LD_BLOCK - 1) / LD_BLOCK * LD_BLOCK;
-    return chunk < 128 ? 128 : chunk;
+    return chunk < LD_MIN_CHUNK ? LD_MIN_CHUNK : chunk;
 }
+
+// The first key that a row at `position` sees, and the block boundary at or before it.
+static inline int64_t ld_first_key(int64_t window, int64_t position) {
+    return window > 0 && position >= window ? position - window + 1 : 0;
+}
+static inline int64_t ld_first_block(int64_t window, int64_t position) { return ld_first_key(window, position) / LD_BLOCK; }
 
 // Floats of one row of partials: per chunk and head v_pad sums, then per chunk and head (max, sum).
 static inline int64_t ld_partial_floats(int64_t n_heads, int64_t v_dim) {

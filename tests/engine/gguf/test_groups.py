@@ -100,7 +100,7 @@ def test_fine_attention_and_coarse_experts_are_no_reason_to_warn(tmp_path: Path)
 def test_what_is_not_used_is_said(tmp_path: Path) -> None:
     kinds = {"blk.2.nextn.eh_proj.weight": "F16", "v.patch_embd.weight": "F16"}
     assert warnings_of(file_of(tmp_path / "m.gguf", kinds, nextn_predict_layers=1)) == (
-        "1 extra layers for predicting several tokens are not used",
+        "1 block at the end of the file, for guessing several tokens at once (MTP), will not be used; answers are the same",
         "tensors for pictures or sound are not used: this version reads text only",
     )
 
