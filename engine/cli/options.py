@@ -13,7 +13,7 @@ KV_TYPES: tuple[KvType, ...] = get_args(KvType)
 
 def add_model_argument(parser: argparse.ArgumentParser) -> None:
     """Adds the model file."""
-    parser.add_argument("model", type=Path, help="a GGUF file; any shard of a split model")
+    parser.add_argument("model", type=Path, help="a GGUF file; any shard of a split model, or its folder")
 
 
 def add_json_option(parser: argparse.ArgumentParser) -> None:

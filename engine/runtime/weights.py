@@ -94,7 +94,8 @@ class Weights:
         try:
             return np.frombuffer(self._maps[tensor.shard].read(tensor.offset, tensor.nbytes), np.uint8)
         except OSError as error:
-            raise ModelChanged(f"{self._file.path.name} could not be read any more ({error}); load it again") from error
+            name = self._file.shards[tensor.shard].path.name
+            raise ModelChanged(f"{name} could not be read any more ({error}); load it again") from error
 
     def touch(self, names: Iterable[str], progress: Callable[[int, int], None], abort: AbortFlag) -> int:
         """Brings the named tensors into memory, in file order; returns their bytes. progress(done, total) in bytes.
@@ -117,8 +118,9 @@ class Weights:
 
     def check_lost(self) -> None:
         """Raises ModelChanged when the system could not deliver a part of a mapped file."""
-        if any(mapped.lost for mapped in self._maps):
-            raise ModelChanged(f"{self._file.path.name} became shorter or unreadable while it was in use; load it again")
+        for mapped in self._maps:
+            if mapped.lost:
+                raise ModelChanged(f"{mapped.path.name} became shorter or unreadable while it was in use; load it again")
 
     def check_identity(self) -> None:
         """Raises ModelChanged when a file is not the one that was opened, byte for byte as the system can tell."""
