@@ -36,6 +36,7 @@ class CpuProgram:
         max_rows: int,
         max_position: int,
         n_blocks: int,
+        n_states: int = 0,
         keep: Any = None,
         isa: str | None = None,
     ) -> None: ...
@@ -51,4 +52,5 @@ class CpuProgram:
         logits: npt.NDArray[np.float32],
         abort: AbortFlag,
         op_ns: npt.NDArray[np.int64] | None = None,
+        states: npt.NDArray[np.int32] | None = None,
     ) -> tuple[bool, int]: ...

@@ -25,18 +25,23 @@ class Frame:
     eps: float
     n_heads: tuple[int, ...]
     n_kv_heads: tuple[int, ...]
+    n_blocks: int
+    """Entries of lists by layer, those of layers that are not used among them."""
 
 
 def frame(header: Header) -> Frame:
     """The frame of the model. Raises GgufError: missing or contradicting metadata."""
-    n_layers = header.integer("block_count", low=1, high=MAX_BLOCKS)
-    n_heads = header.per_layer("attention.head_count", n_layers, high=MAX_HEADS)
+    n_blocks = header.integer("block_count", low=1, high=MAX_BLOCKS)
+    # The last ones predict further tokens from the result of the others; nothing needs them.
+    n_layers = n_blocks - header.integer("nextn_predict_layers", 0, high=n_blocks - 1)
+    n_heads = header.per_layer("attention.head_count", n_blocks, high=MAX_HEADS)[:n_layers]
     return Frame(
         n_embd=header.integer("embedding_length", low=1),
         n_layers=n_layers,
         eps=header.number("attention.layer_norm_rms_epsilon", low=0.0, high=1.0),
         n_heads=n_heads,
         n_kv_heads=_kv_heads(header, n_heads),
+        n_blocks=n_blocks,
     )
 
 
@@ -54,7 +59,15 @@ def decoder(header: Header, common: Frame, blocks: tuple[BlockSpec, ...]) -> Mod
         blocks=blocks,
         out_norm=norm(header, "output_norm", common.n_embd, common.eps),
         head=header.linear("output", common.n_embd, n_vocab) if header.has("output.weight") else tied,
+        notes=_notes(header),
     )
+
+
+def _notes(header: Header) -> tuple[str, ...]:
+    extra = header.integer("nextn_predict_layers", 0, high=MAX_BLOCKS)
+    notes = (f"{extra} extra layers for predicting several tokens are not used",) if extra else ()
+    n_vision = sum(name.startswith(("v.", "mm.")) for name in header.tensors)
+    return (*notes, f"{n_vision} tensors for pictures are not used") if n_vision else notes
 
 
 def norm(header: Header, name: str, width: int, eps: float) -> Norm:
@@ -62,8 +75,11 @@ def norm(header: Header, name: str, width: int, eps: float) -> Norm:
     return Norm(header.tensor(f"{name}.weight", width), eps)
 
 
-def attention(header: Header, common: Frame, index: int, kind: RopeKind, *, qk_norm: bool = False) -> Attention:
-    """Grouped-query attention of block `index`; qk_norm: queries and keys are normed per head before they turn.
+def attention(
+    header: Header, common: Frame, index: int, kind: RopeKind, *, qk_norm: bool = False, gated: bool = False
+) -> Attention:
+    """Grouped-query attention of block `index`; qk_norm: queries and keys are normed per head before they turn; gated: q gives a
+    gate for each output too, head by head behind the queries.
 
     Raises:
         UnsupportedModel: a scaling of RoPE that is not run. GgufError: missing or contradicting metadata and tensors.
@@ -72,8 +88,12 @@ def attention(header: Header, common: Frame, index: int, kind: RopeKind, *, qk_n
     n_heads, n_kv_heads = common.n_heads[index], common.n_kv_heads[index]
     head_dim = header.integer("attention.key_length", _default_head_dim(header, n_embd, n_heads), low=1, high=4096)
     v_dim = header.integer("attention.value_length", head_dim, low=1, high=4096)
+    if gated and v_dim != head_dim:
+        raise GgufError(
+            f"{header.key('attention.value_length')} is {v_dim}, but gates come in heads of {head_dim}; this is contradictory"
+        )
     return Attention(
-        q=header.linear(f"{at}.attn_q", n_embd, n_heads * head_dim),
+        q=header.linear(f"{at}.attn_q", n_embd, n_heads * head_dim * (2 if gated else 1)),
         k=header.linear(f"{at}.attn_k", n_embd, n_kv_heads * head_dim),
         v=header.linear(f"{at}.attn_v", n_embd, n_kv_heads * v_dim),
         out=header.linear(f"{at}.attn_output", n_heads * v_dim, n_embd),
@@ -85,6 +105,7 @@ def attention(header: Header, common: Frame, index: int, kind: RopeKind, *, qk_n
         rope=rope(header, kind, head_dim),
         q_norm=norm(header, f"{at}.attn_q_norm", head_dim, common.eps) if qk_norm else None,
         k_norm=norm(header, f"{at}.attn_k_norm", head_dim, common.eps) if qk_norm else None,
+        gated=gated,
     )
 
 
@@ -123,10 +144,9 @@ def rope(header: Header, kind: RopeKind, head_dim: int) -> Rope:
         UnsupportedModel: another scaling. GgufError: contradicting metadata.
     """
     n_rot = header.integer("rope.dimension_count", head_dim, low=2, high=4096)
-    if n_rot != head_dim or n_rot % 2:
+    if n_rot > head_dim or n_rot % 2:
         raise GgufError(
-            f"{header.key('rope.dimension_count')} is {n_rot}, {header.architecture} rotates whole heads of {head_dim} "
-            "(an even number)"
+            f"{header.key('rope.dimension_count')} is {n_rot}, which must be even and at most {head_dim}, the width of a head"
         )
     scaling = header.text("rope.scaling.type", "linear", ("none", "linear", "yarn", "longrope"))
     if scaling == "longrope":
@@ -178,7 +198,10 @@ def _experts(header: Header, name: str, n_in: int, n_out: int, n_experts: int) -
 
 def _kv_heads(header: Header, n_heads: tuple[int, ...]) -> tuple[int, ...]:
     name = "attention.head_count_kv"
-    kv_heads = header.per_layer(name, len(n_heads), high=MAX_HEADS) if header.key(name) in header.metadata else n_heads
+    n_blocks = header.integer("block_count", high=MAX_BLOCKS)
+    kv_heads = (
+        header.per_layer(name, n_blocks, high=MAX_HEADS)[: len(n_heads)] if header.key(name) in header.metadata else n_heads
+    )
     for n, n_kv in zip(n_heads, kv_heads, strict=True):
         if n % n_kv:
             raise GgufError(f"{header.key(name)} {n_kv} does not divide the {n} heads; the metadata contradicts itself")

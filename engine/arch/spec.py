@@ -77,6 +77,8 @@ class Attention:
     rope: Rope
     q_norm: Norm | None = None
     k_norm: Norm | None = None
+    gated: bool = False
+    """q gives head_dim gates behind the queries of each head; the heads' outputs are multiplied with their sigmoids."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,19 +111,83 @@ class MoeFfn:
 
 
 @dataclass(frozen=True, slots=True)
+class DeltaShape:
+    """The shape of a gated DeltaNet: n_k_heads of queries and keys, n_v_heads of values, all `dim` wide; a convolution of n_taps.
+
+    `tiled`: value head h reads key head h % n_k_heads, else h // (n_v_heads / n_k_heads).
+    `joined`: one projection holds, key head by key head, its query, its key, its values and their output gates.
+    `paired`: one projection holds, key head by key head, the betas of its values and then their alphas.
+    """
+
+    n_k_heads: int
+    n_v_heads: int
+    dim: int
+    n_taps: int
+    tiled: bool
+    joined: bool = False
+    paired: bool = False
+
+    @property
+    def n_channels(self) -> int:
+        """Channels of the convolution: queries, keys, values."""
+        return (2 * self.n_k_heads + self.n_v_heads) * self.dim
+
+    @property
+    def n_inner(self) -> int:
+        """Values of all value heads."""
+        return self.n_v_heads * self.dim
+
+    @property
+    def conv_floats(self) -> int:
+        """f32 values of a sequence's convolution state: the inputs of its last n_taps - 1 tokens."""
+        return (self.n_taps - 1) * self.n_channels
+
+    @property
+    def state_floats(self) -> int:
+        """f32 values of a sequence's whole state: that of the convolution and a dim x dim matrix a value head."""
+        return self.conv_floats + self.n_v_heads * self.dim * self.dim
+
+
+@dataclass(frozen=True, slots=True)
+class DeltaNet:
+    """Linear attention by the gated delta rule (https://arxiv.org/abs/2412.06464) behind a causal depthwise convolution.
+
+    Per value head, with M the state (keys x values), q and k of unit length and q scaled by dim**-0.5:
+    M *= exp(a * softplus(alpha + dt)); M += k (sigmoid(beta) * (v - M^T k))^T; out = norm(M^T q) * silu(z).
+
+    qkv: to the channels of the convolution (`joined`: with z); conv [n_taps, n_channels], dt and a [n_v_heads], norm [dim] name
+    tensors. z is None where `joined`; alpha is None where `paired`: then beta gives both.
+    """
+
+    qkv: Linear
+    z: Linear | None
+    beta: Linear
+    alpha: Linear | None
+    conv: str
+    dt: str
+    a: str
+    norm: Norm
+    out: Linear
+    shape: DeltaShape
+
+
+@dataclass(frozen=True, slots=True)
 class BlockSpec:
     """x += mixer(norm(x)); x += ffn(ffn_norm(x))."""
 
     index: int
     norm: Norm
-    mixer: Attention
+    mixer: Attention | DeltaNet
     ffn_norm: Norm
     ffn: DenseFfn | MoeFfn
 
 
 @dataclass(frozen=True, slots=True)
 class ModelSpec:
-    """A whole decoder: embedding, blocks, final norm, head. `head.weight` equals `embed` where the two are tied."""
+    """A whole decoder: embedding, blocks, final norm, head. `head.weight` equals `embed` where the two are tied.
+
+    notes: sentences about what the file holds and this version leaves out.
+    """
 
     architecture: str
     n_vocab: int
@@ -131,6 +197,7 @@ class ModelSpec:
     blocks: tuple[BlockSpec, ...]
     out_norm: Norm
     head: Linear
+    notes: tuple[str, ...] = ()
 
     @property
     def n_layers(self) -> int:

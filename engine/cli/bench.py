@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 import engine
-from engine.arch.spec import Linear, ModelSpec, MoeFfn
+from engine.arch.spec import DeltaNet, Linear, ModelSpec, MoeFfn
 from engine.cli.direct import Direct, opened
 from engine.cli.options import add_json_option, add_load_options, load_options
 from engine.cli.output import write_json, write_text
@@ -139,7 +139,11 @@ def linears(spec: ModelSpec) -> list[tuple[Linear, float, int]]:
     layers: list[tuple[Linear, float, int]] = [(spec.head, 1.0, 1)]
     for block in spec.blocks:
         mixer, ffn = block.mixer, block.ffn
-        layers += [(one, 1.0, 1) for one in (mixer.q, mixer.k, mixer.v, mixer.out)]
+        if isinstance(mixer, DeltaNet):
+            parts: tuple[Linear | None, ...] = (mixer.qkv, mixer.z, mixer.beta, mixer.alpha, mixer.out)
+        else:
+            parts = (mixer.q, mixer.k, mixer.v, mixer.out)
+        layers += [(one, 1.0, 1) for one in parts if one is not None]
         share, n = (ffn.n_used / ffn.n_experts, ffn.n_used) if isinstance(ffn, MoeFfn) else (1.0, 1)
         layers += [(one, share, n) for one in (ffn.gate, ffn.up, ffn.down)]
         if isinstance(ffn, MoeFfn):

@@ -77,6 +77,9 @@ def _warnings(file: GgufFile, blocks: int, extra: int) -> list[str]:
         warnings.append("the file does not say how many layers the model has")
     if extra:
         warnings.append(f"{extra} extra layers for predicting several tokens are not used")
+    n_vision = sum(name.startswith(("v.", "mm.")) for name in file.tensors)
+    if n_vision:
+        warnings.append(f"{n_vision} tensors for pictures are not used")
     if template_of(file) is None:
         warnings.append("the file has no chat template: plain ChatML is used")
     slow = sorted(EXACT_TYPES & {info.type_name for info in file.tensors.values()})

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from engine.arch.spec import Attention as AttentionSpec
-from engine.arch.spec import BlockSpec, DenseFfn, ModelSpec, MoeFfn
+from engine.arch.spec import BlockSpec, DeltaNet, DenseFfn, ModelSpec, MoeFfn
 from engine.arch.spec import Linear as LinearSpec
 from engine.arch.units import UnitId
 from engine.graph.ops import (
     Add,
     Attention,
     Buffer,
+    Delta,
     Embed,
     Experts,
     GatedAct,
@@ -23,6 +24,8 @@ from engine.graph.ops import (
     OutRows,
     Rope,
     Route,
+    SigmoidGate,
+    Split,
 )
 
 
@@ -35,7 +38,9 @@ def build_graph(spec: ModelSpec) -> Graph:
     normed = Buffer("h_out", spec.n_embd)
     ops: list[Op] = [Embed(UnitId("embed"), spec.embed, stream)]
     for block in spec.blocks:
-        ops.extend(_mixer(block, stream))
+        ops.extend(
+            _delta(block, block.mixer, stream) if isinstance(block.mixer, DeltaNet) else _mixer(block, block.mixer, stream)
+        )
         ops.extend(_ffn(block, stream))
     ops += [
         OutRows(head, stream, picked),
@@ -45,16 +50,18 @@ def build_graph(spec: ModelSpec) -> Graph:
     return Graph(tuple(ops), logits)
 
 
-def _mixer(block: BlockSpec, stream: Buffer) -> Iterator[Op]:
-    part: AttentionSpec = block.mixer
+def _mixer(block: BlockSpec, part: AttentionSpec, stream: Buffer) -> Iterator[Op]:
     unit, cache = UnitId("mixer", block.index), UnitId("kv", block.index)
     h = Buffer("h", stream.width)
-    q, k, v = Buffer("q", part.q.n_out), Buffer("k", part.k.n_out), Buffer("v", part.v.n_out)
+    q, k, v = Buffer("q", part.n_heads * part.head_dim), Buffer("k", part.k.n_out), Buffer("v", part.v.n_out)
     mixed, out = Buffer("attn", part.out.n_in), Buffer("y", stream.width)
     yield Norm(unit, stream, h, block.norm)
-    yield _linear(unit, h, q, part.q)
+    both, gate, gated = Buffer("q_gate", part.q.n_out), Buffer("gate", q.width), Buffer("attn_gated", part.out.n_in)
+    yield _linear(unit, h, both if part.gated else q, part.q)
     yield _linear(unit, h, k, part.k)
     yield _linear(unit, h, v, part.v)
+    if part.gated:
+        yield Split(unit, both, q, gate, part.n_heads)
     if part.q_norm is not None:
         yield Norm(unit, q, q, part.q_norm, part.n_heads)
     if part.k_norm is not None:
@@ -63,6 +70,27 @@ def _mixer(block: BlockSpec, stream: Buffer) -> Iterator[Op]:
     yield Rope(unit, k, part.n_kv_heads, part.head_dim, part.rope)
     yield KvStore(cache, k, v, block.index)
     yield Attention(unit, q, mixed, block.index, part.n_heads, part.n_kv_heads, part.head_dim, part.v_dim, part.scale)
+    if part.gated:
+        yield SigmoidGate(unit, mixed, gate, gated)
+    yield _linear(unit, gated if part.gated else mixed, out, part.out)
+    yield Add(unit, stream, out)
+
+
+def _delta(block: BlockSpec, part: DeltaNet, stream: Buffer) -> Iterator[Op]:
+    unit, state = UnitId("mixer", block.index), UnitId("state", block.index)
+    h, x, beta = Buffer("h", stream.width), Buffer("channels", part.qkv.n_out), Buffer("beta", part.beta.n_out)
+    mixed, out = Buffer("delta", part.out.n_in), Buffer("y", stream.width)
+    yield Norm(unit, stream, h, block.norm)
+    yield _linear(unit, h, x, part.qkv)
+    z, alpha = x, beta
+    if part.z is not None:
+        z = Buffer("z", part.z.n_out)
+        yield _linear(unit, h, z, part.z)
+    yield _linear(unit, h, beta, part.beta)
+    if part.alpha is not None:
+        alpha = Buffer("alpha", part.alpha.n_out)
+        yield _linear(unit, h, alpha, part.alpha)
+    yield Delta(state, x, z, beta, alpha, mixed, part.conv, part.dt, part.a, part.norm, block.index, part.shape)
     yield _linear(unit, mixed, out, part.out)
     yield Add(unit, stream, out)
 

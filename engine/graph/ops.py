@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from engine.arch.spec import DeltaShape
 from engine.arch.spec import Norm as NormSpec
 from engine.arch.spec import Rope as RopeSpec
 from engine.arch.units import UnitId
@@ -89,6 +90,49 @@ class Attention:
 
 
 @dataclass(frozen=True, slots=True)
+class Split:
+    """first, second = the two halves of each of n_heads heads of x."""
+
+    unit: UnitId
+    x: Buffer
+    first: Buffer
+    second: Buffer
+    n_heads: int
+
+
+@dataclass(frozen=True, slots=True)
+class SigmoidGate:
+    """out = x * sigmoid(gate)."""
+
+    unit: UnitId
+    x: Buffer
+    gate: Buffer
+    out: Buffer
+
+
+@dataclass(frozen=True, slots=True)
+class Delta:
+    """out = the gated delta rule over the sequence of each row, behind the convolution, normed and gated by z: see `DeltaNet`.
+
+    x: the channels; z: the output gates (x where the two are joined); beta, alpha (beta where they are paired): one value a value
+    head. Reads the state of each sequence from one slot and writes it, after the rows of the step, to another.
+    """
+
+    unit: UnitId
+    x: Buffer
+    z: Buffer
+    beta: Buffer
+    alpha: Buffer
+    out: Buffer
+    conv: str
+    dt: str
+    a: str
+    norm: NormSpec
+    layer: int
+    shape: DeltaShape
+
+
+@dataclass(frozen=True, slots=True)
 class GatedAct:
     """out = act(gate) * up."""
 
@@ -152,7 +196,7 @@ class OutRows:
     out: Buffer
 
 
-Op = Embed | Norm | Linear | Rope | KvStore | Attention | GatedAct | Route | Experts | Add | OutRows
+Op = Embed | Norm | Linear | Rope | KvStore | Attention | Split | SigmoidGate | Delta | GatedAct | Route | Experts | Add | OutRows
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from engine.graph.ops import (
     Add,
     Attention,
     Buffer,
+    Delta,
     Embed,
     Experts,
     GatedAct,
@@ -26,12 +27,15 @@ from engine.graph.ops import (
     OutRows,
     Rope,
     Route,
+    SigmoidGate,
+    Split,
 )
 from engine.program.lane_ops import (
     Choice,
     Heads,
     LaneAdd,
     LaneAttend,
+    LaneDelta,
     LaneEmbed,
     LaneExpertsDown,
     LaneExpertsUp,
@@ -50,7 +54,7 @@ from engine.program.lane_ops import (
 
 Phase = Literal["decode", "prefill"]
 
-MAX_WEIGHTS = 3
+MAX_WEIGHTS = 4
 """Matrices of one linear op."""
 FEW_ROWS = 8
 """Rows up to which each worker may hold its own copy of the input."""
@@ -86,6 +90,7 @@ class _Fuser:
             for buffer in _reads(op):
                 self._readers[buffer.name].append(i)
         self._sources: dict[str, Source] = {}  # buffers that exist only as input stages
+        self._halves: dict[str, Split] = {}  # by the names of both halves, which lie in one buffer
         self._choices: dict[str, Choice] = {}  # by the name of the buffer of chosen experts
         self._out: list[LaneOp] = []
         self._late = False  # after OutRows, ops have n_out rows
@@ -118,6 +123,13 @@ class _Fuser:
                 self._out.append(LaneAdd(op.unit, op.x, op.y, self._late))
             case Experts():
                 return self._experts(i, op)
+            case Split():
+                self._halves |= {op.first.name: op, op.second.name: op}
+            case Delta():
+                fields = (op.x, op.z, op.beta, op.alpha, op.out, op.conv, op.dt, op.a, op.norm, op.layer, op.shape)
+                self._out.append(LaneDelta(op.unit, *fields, rows=self._decode))
+            case SigmoidGate():
+                raise EngineBug(f"op {i} gates something else than an attention's output")
             case Route():
                 raise EngineBug(f"op {i} routes by something else than a linear op's output")
         return i + 1
@@ -252,8 +264,7 @@ class _Fuser:
         attention = self._ops[stop] if stop < len(self._ops) else None
         if not isinstance(attention, Attention) or store is None or not self._belongs(mixer, attention, store):
             raise EngineBug(f"the ops from {i} on are no attention that this version can place")
-        self._attention(attention, store, mixer)
-        return stop + 1
+        return self._attention(stop, attention, store, mixer)
 
     @staticmethod
     def _belongs(mixer: _Mixer, attention: Attention, store: KvStore) -> bool:
@@ -261,26 +272,38 @@ class _Fuser:
         ropes = {rope.rope for rope in mixer.ropes.values()}
         return set(mixer.norms) <= known and set(mixer.ropes) <= known and len(ropes) <= 1 and store.layer == attention.layer
 
-    def _attention(self, op: Attention, store: KvStore, mixer: _Mixer) -> None:
-        heads = Heads(op.n_heads, op.n_kv_heads, op.head_dim, op.v_dim, op.scale)
+    def _gate(self, at: int, op: Attention) -> tuple[Buffer, Buffer | None, Buffer]:
+        """Where the queries of the attention at `at` lie, and its gates behind them, and where the gated output goes."""
+        split, follower = self._halves.get(op.q.name), self._ops[at + 1] if at + 1 < len(self._ops) else None
+        if split is None:
+            return op.q, None, op.out
+        if isinstance(follower, SigmoidGate) and (follower.x, follower.gate) == (op.out, split.second):
+            return split.x, split.x, follower.out
+        raise EngineBug(f"op {at} has gates that are not for its output")
+
+    def _attention(self, at: int, op: Attention, store: KvStore, mixer: _Mixer) -> int:
+        q, gate, out = self._gate(at, op)
+        after = at + (1 if gate is None else 2)
+        heads = Heads(op.n_heads, op.n_kv_heads, op.head_dim, op.v_dim, op.scale, q.width // op.n_heads)
 
         def turn(name: str) -> Turn:
             norm, rope = mixer.norms.get(name), mixer.ropes.get(name)
             return Turn(None if norm is None else norm.norm, None if rope is None else rope.rope)
 
-        position = LanePosition(op.unit, op.layer, op.q, store.k, store.v, heads, turn(op.q.name), turn(store.k.name), True)
-        if not self._decode or not self._feeds_linears_only(op.out.name):
-            self._out += [position, LaneAttend(op.unit, op.layer, op.q, op.out, heads, False, None)]
-            return
-        partials = Buffer(f"{op.out.name}.partials", op.out.width)
-        self._out.append(LaneAttend(op.unit, op.layer, op.q, partials, heads, True, position))
-        self._sources[op.out.name] = Source(partials, merge=heads)
+        position = LanePosition(op.unit, op.layer, q, store.k, store.v, heads, turn(op.q.name), turn(store.k.name), True)
+        if not self._decode or not self._feeds_linears_only(out.name):
+            self._out += [position, LaneAttend(op.unit, op.layer, q, out, heads, False, None, gate)]
+            return after
+        partials = Buffer(f"{out.name}.partials", out.width)
+        self._out.append(LaneAttend(op.unit, op.layer, q, partials, heads, True, position, None))
+        self._sources[out.name] = Source(partials, merge=heads, gate=gate)
+        return after
 
 
 def _rows_early(ops: Sequence[Op]) -> Sequence[Op]:
     """Drops the unwanted rows before the last feed-forward part, after which nobody reads them."""
     pick = next((i for i, op in enumerate(ops) if isinstance(op, OutRows)), None)
-    attentions = [i for i, op in enumerate(ops) if isinstance(op, Attention)]
+    attentions = [i for i, op in enumerate(ops) if isinstance(op, Attention | Delta)]
     if pick is None or not attentions or attentions[-1] > pick:
         return ops
     rows = ops[pick]
@@ -305,8 +328,12 @@ def _reads(op: Op) -> tuple[Buffer, ...]:
     match op:
         case Embed():
             return ()
-        case Norm() | Linear() | Rope() | OutRows() | Route():
+        case Norm() | Linear() | Rope() | OutRows() | Route() | Split():
             return (op.x,)
+        case SigmoidGate():
+            return (op.x, op.gate)
+        case Delta():
+            return (op.x, op.z, op.beta, op.alpha)
         case Experts():
             return (op.x, op.chosen, op.weights)
         case KvStore():
@@ -325,12 +352,24 @@ def _rename(ops: Sequence[Op]) -> tuple[list[Op], dict[str, Buffer]]:
     renamed: list[Op] = []
     for i, op in enumerate(ops):
         changes: dict[str, Any] = {}
-        for field in ("x", "y", "k", "v", "q", "gate", "up", *(("chosen", "weights") if isinstance(op, Experts) else ())):
+        for field in (
+            "x",
+            "y",
+            "z",
+            "k",
+            "v",
+            "q",
+            "gate",
+            "up",
+            "beta",
+            "alpha",
+            *(("chosen", "weights") if isinstance(op, Experts) else ()),
+        ):
             buffer = getattr(op, field, None)
             if isinstance(buffer, Buffer):
                 changes[field] = current[buffer.name]
         defined = {}
-        for field in ("out", *(("chosen", "weights") if isinstance(op, Route) else ())):
+        for field in ("out", "first", "second", *(("chosen", "weights") if isinstance(op, Route) else ())):
             out = getattr(op, field, None)
             if isinstance(out, Buffer):
                 in_place = isinstance(op, Norm) and op.x.name == out.name

@@ -5,30 +5,35 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from engine.arch.spec import Norm, Rope
+from engine.arch.spec import DeltaShape, Norm, Rope
 from engine.arch.units import UnitId
 from engine.graph.ops import Buffer
 
 
 @dataclass(frozen=True, slots=True)
 class Heads:
-    """The shape of attention."""
+    """The shape of attention. q_step: values from query to query of a row, more than head_dim where gates lie behind each."""
 
     n_heads: int
     n_kv_heads: int
     head_dim: int
     v_dim: int
     scale: float
+    q_step: int
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """The input stage of linears: rows of x; gathered, merged from attention partials, or normed on the way."""
+    """The input stage of linears: rows of x; gathered, merged from attention partials, or normed on the way.
+
+    gate: with `merge`, the buffer of queries and gates whose gates multiply the merged heads.
+    """
 
     x: Buffer
     gather: bool = False
     merge: Heads | None = None
     norm: Norm | None = None
+    gate: Buffer | None = None
 
     @property
     def plain(self) -> bool:
@@ -39,6 +44,11 @@ class Source:
     def width(self) -> int:
         """Values per row after the stage."""
         return self.x.width if self.merge is None else self.merge.n_heads * self.merge.v_dim
+
+    @property
+    def inputs(self) -> tuple[Buffer, ...]:
+        """The buffers that it reads."""
+        return (self.x,) if self.gate is None else (self.x, self.gate)
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +184,10 @@ class LanePosition:
 
 @dataclass(frozen=True, slots=True)
 class LaneAttend:
-    """Attention over the cache of `layer`. rows: decode, partials into out, doing itself what `position` says; else tiles."""
+    """Attention over the cache of `layer`. rows: decode, partials into out, doing itself what `position` says; else tiles.
+
+    gate: the buffer of queries and gates whose gates multiply the result, for tiles.
+    """
 
     unit: UnitId
     layer: int
@@ -183,6 +196,26 @@ class LaneAttend:
     heads: Heads
     rows: bool
     position: LanePosition | None
+    gate: Buffer | None
+
+
+@dataclass(frozen=True, slots=True)
+class LaneDelta:
+    """Gated DeltaNet of `layer`: see `engine.graph.ops.Delta`. rows: decode, a row a sequence; else chunks of rows."""
+
+    unit: UnitId
+    x: Buffer
+    z: Buffer
+    beta: Buffer
+    alpha: Buffer
+    out: Buffer
+    conv: str
+    dt: str
+    a: str
+    norm: Norm
+    layer: int
+    shape: DeltaShape
+    rows: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,7 +251,17 @@ class LaneRows:
 
 LaneExperts = LaneRoute | LaneExpertsUp | LaneExpertsDown
 LaneOp = (
-    LaneEmbed | LaneNorm | LanePrepare | LaneLinear | LaneExperts | LanePosition | LaneAttend | LaneAdd | LaneGatedAct | LaneRows
+    LaneEmbed
+    | LaneNorm
+    | LanePrepare
+    | LaneLinear
+    | LaneExperts
+    | LanePosition
+    | LaneAttend
+    | LaneDelta
+    | LaneAdd
+    | LaneGatedAct
+    | LaneRows
 )
 
 
@@ -235,6 +278,10 @@ def matrices(op: LaneLinear | LaneExperts) -> tuple[str, ...]:
             return (op.down,)
 
 
+def _inputs(op: LaneLinear | LaneExperts) -> tuple[Buffer, ...]:
+    return op.source.inputs if op.acts is None else (op.acts,)
+
+
 def reads(op: LaneOp) -> tuple[Buffer, ...]:
     """Buffers whose contents the op needs, those it changes in place included."""
     match op:
@@ -243,20 +290,22 @@ def reads(op: LaneOp) -> tuple[Buffer, ...]:
         case LaneNorm() | LaneRows():
             return (op.x,)
         case LanePrepare():
-            return (op.source.x,)
+            return op.source.inputs
         case LaneLinear():
             added = tuple(weight.out for weight in op.weights) if op.epilogue == "add" else ()
-            return (op.source.x if op.acts is None else op.acts, *added)
+            return (*_inputs(op), *added)
         case LaneRoute():
-            return (op.source.x if op.acts is None else op.acts,)
+            return _inputs(op)
         case LaneExpertsUp():
-            return (op.source.x if op.acts is None else op.acts, op.choice.table)
+            return (*_inputs(op), op.choice.table)
         case LaneExpertsDown():
-            return (op.source.x if op.acts is None else op.acts, op.choice.table, *((op.out,) if op.add else ()))
+            return (*_inputs(op), op.choice.table, *((op.out,) if op.add else ()))
         case LanePosition():
             return tuple(buffer for buffer in (op.q, op.k, op.v) if buffer is not None)
         case LaneAttend():
-            return (op.q, *(() if op.position is None else reads(op.position)))
+            return (op.q, *(() if op.position is None else reads(op.position)), *(() if op.gate is None else (op.gate,)))
+        case LaneDelta():
+            return (op.x, op.z, op.beta, op.alpha)
         case LaneAdd():
             return (op.x, op.y)
         case LaneGatedAct():
@@ -268,7 +317,16 @@ def writes(op: LaneOp) -> tuple[Buffer, ...]:
     match op:
         case LaneRoute():
             return (op.router.out, op.choice.table)
-        case LaneEmbed() | LaneNorm() | LaneAttend() | LaneGatedAct() | LaneRows() | LaneExpertsUp() | LaneExpertsDown():
+        case (
+            LaneEmbed()
+            | LaneNorm()
+            | LaneAttend()
+            | LaneDelta()
+            | LaneGatedAct()
+            | LaneRows()
+            | LaneExpertsUp()
+            | LaneExpertsDown()
+        ):
             return (op.out,)
         case LanePrepare():
             return (op.acts,)

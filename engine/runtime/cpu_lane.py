@@ -14,8 +14,10 @@ from engine.arch.spec import Norm
 from engine.graph.ops import Buffer
 from engine.program.lane_ops import (
     Choice,
+    Heads,
     LaneAdd,
     LaneAttend,
+    LaneDelta,
     LaneEmbed,
     LaneExpertsDown,
     LaneExpertsUp,
@@ -33,6 +35,7 @@ from engine.program.lane_ops import (
 from engine.program.plan import Lane
 from engine.runtime.kv_cache import LayerCache
 from engine.runtime.rope_table import RopeTables
+from engine.runtime.states import StatePool
 from engine.runtime.weights import Weights
 from kernels_pyx.executor import LOGITS, OP_DTYPE
 
@@ -53,6 +56,8 @@ class Kind(IntEnum):
     ROUTE = 10
     EXPERTS_UP = 11
     EXPERTS_DOWN = 12
+    DELTA_ROWS = 20
+    DELTA_CHUNKS = 21
 
 
 class Flag(IntFlag):
@@ -74,6 +79,10 @@ class Flag(IntFlag):
     GELU = 8192
     SLOTS = 16384
     SHARE = 32768
+    GATE = 1 << 20
+    TILED = 1 << 21
+    JOINED = 1 << 22
+    PAIRED = 1 << 23
 
 
 @dataclass(slots=True)
@@ -94,6 +103,7 @@ class Memory:
     block_bytes: int
     k_type: int  # ld_kv_type
     v_type: int
+    states: StatePool
 
 
 def describe(lane: Lane, memory: Memory, *, f32: bool) -> Descriptors:
@@ -178,8 +188,16 @@ class _Row:
             flags |= Flag.NORM
         if source.merge is not None:
             self.row["n_heads"], self.row["v_dim"] = source.merge.n_heads, source.merge.v_dim
-            flags |= Flag.MERGE
+            flags |= Flag.MERGE | self.gate(source.gate, source.merge)
         return flags
+
+    def gate(self, gate: Buffer | None, heads: Heads) -> Flag:
+        """The gates of attention heads, in the buffer of their queries."""
+        if gate is None:
+            return Flag(0)
+        self.put("x2", gate)
+        self.row["q_step"], self.row["head_dim"] = heads.q_step, heads.head_dim
+        return Flag.GATE
 
 
 def _embed(to: _Row, op: LaneEmbed) -> Flag:
@@ -259,6 +277,7 @@ def _turns(to: _Row, op: LanePosition) -> Flag:
     heads = op.heads
     to.row["n_heads"], to.row["n_kv_heads"] = heads.n_heads, heads.n_kv_heads
     to.row["head_dim"], to.row["v_dim"], to.row["scale"] = heads.head_dim, heads.v_dim, heads.scale
+    to.row["q_step"] = heads.q_step
     cache = to.memory.layers[op.layer]
     to.row["k_cache"], to.row["v_cache"], to.row["block_bytes"] = cache.keys, cache.values, to.memory.block_bytes
     to.row["k_type"], to.row["v_type"] = to.memory.k_type, to.memory.v_type
@@ -282,7 +301,24 @@ def _attend(to: _Row, op: LaneAttend) -> Flag:
     flags = _turns(to, op.position or bare)
     to.row["kind"] = Kind.ATTEND_ROWS if op.rows else Kind.ATTEND_TILES
     to.output(0, op.out)
-    return flags
+    return flags | to.gate(op.gate, op.heads)
+
+
+def _delta(to: _Row, op: LaneDelta) -> Flag:
+    shape, row = op.shape, to.row
+    row["kind"] = Kind.DELTA_ROWS if op.rows else Kind.DELTA_CHUNKS
+    row["n_heads"], row["n_kv_heads"], row["head_dim"], row["n_taps"] = shape.n_v_heads, shape.n_k_heads, shape.dim, shape.n_taps
+    for name, buffer in (("x", op.x), ("x2", op.z), ("q", op.beta), ("k", op.alpha)):
+        to.put(name, buffer)
+    to.output(0, op.out)
+    to.norm("", op.norm)
+    taps = to.memory.weights.transposed(op.conv, shape.n_taps)
+    to.keep.append(taps)
+    row["conv_w"], row["dt"], row["decay"] = taps.ctypes.data, to.vector(op.dt), to.vector(op.a)
+    row["state"], row["state_stride"] = to.memory.states.layers[op.layer], to.memory.states.slot_bytes
+    flags = Flag.TILED if shape.tiled else Flag(0)
+    flags |= Flag.JOINED if shape.joined else Flag(0)
+    return flags | (Flag.PAIRED if shape.paired else Flag(0))
 
 
 def _add(to: _Row, op: LaneAdd) -> Flag:
@@ -326,6 +362,7 @@ _DESCRIBE: dict[type[LaneOp], Callable[[_Row, Any], Flag]] = {
     LaneExpertsDown: _experts_down,
     LanePosition: _position,
     LaneAttend: _attend,
+    LaneDelta: _delta,
     LaneAdd: _add,
     LaneGatedAct: _gated_act,
     LaneRows: _rows,

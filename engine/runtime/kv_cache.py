@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import psutil
 
-from engine.arch.spec import ModelSpec
+from engine.arch.spec import Attention, ModelSpec
 from engine.errors import InvalidRequest, OutOfMemory
 from engine.placement.options import KV_TYPES, KvType
 from kernels_pyx.arena import Arena
@@ -45,7 +45,7 @@ def context_of(spec: ModelSpec, n_ctx: int) -> int:
 def token_bytes(spec: ModelSpec, k_type: KvType, v_type: KvType) -> int:
     """Bytes of cache that a token takes, and that attention reads of each earlier token, all layers together."""
     k, v = KV_TYPES.index(k_type), KV_TYPES.index(v_type)
-    parts = [block.mixer for block in spec.blocks]
+    parts = [block.mixer for block in spec.blocks if isinstance(block.mixer, Attention)]
     heads = (part.n_kv_heads * (kv_head_bytes(k, part.head_dim) + kv_head_bytes(v, v_pad(part.v_dim))) for part in parts)
     return sum(heads) // BLOCK
 
@@ -63,6 +63,9 @@ class KvCache:
         offsets, at = [], 0
         for block in spec.blocks:
             part = block.mixer
+            if not isinstance(part, Attention):
+                offsets.append((at, at))  # a recurrent layer takes nothing
+                continue
             key_bytes = part.n_kv_heads * kv_head_bytes(KV_TYPES.index(k_type), part.head_dim)
             offsets.append((at, at + key_bytes))
             at += key_bytes + part.n_kv_heads * kv_head_bytes(KV_TYPES.index(v_type), v_pad(part.v_dim))

@@ -18,6 +18,7 @@ from engine.placement.placement import default_placement
 from engine.runtime.executor import Executor
 from engine.runtime.kv_cache import BLOCK, KvCache, context_of
 from engine.runtime.residency import Holding, Residency
+from engine.runtime.states import StatePool, snapshot_budget
 from engine.runtime.step import StepBatch
 from engine.runtime.weights import Weights
 from kernels_pyx.executor import AbortFlag
@@ -45,6 +46,7 @@ class LoadedModel:
         n_blocks: int,
         weights: Weights,
         cache: KvCache | None,
+        states: StatePool | None,
         stepper: Stepper,
         residency: Residency,
     ) -> None:
@@ -54,6 +56,7 @@ class LoadedModel:
         self.residency = residency
         self._weights = weights
         self._cache = cache
+        self._states = states
         self._stepper = stepper
 
     def step(self, batch: StepBatch) -> npt.NDArray[np.float32]:
@@ -90,6 +93,8 @@ class LoadedModel:
         self._stepper.close()
         if self._cache is not None:
             self._cache.close()
+        if self._states is not None:
+            self._states.close()
         self._weights.close()
 
 
@@ -112,7 +117,7 @@ def load(
         if options.reference:
             reference = ReferenceModel(file, spec, graph, block=BLOCK, stop=lambda: abort.is_set)
             undo.append(reference.close)
-            model = LoadedModel(spec, n_ctx, -(-n_ctx // BLOCK), weights, None, reference, Residency((), 0))
+            model = LoadedModel(spec, n_ctx, -(-n_ctx // BLOCK), weights, None, None, reference, Residency((), 0))
         else:
             model = _compiled(file, spec, graph, options, n_ctx, weights, undo, progress, abort)
         progress("warmup", 0, 1)
@@ -139,6 +144,8 @@ def _compiled(
     placement = default_placement(spec, options)
     cache = KvCache(spec, n_ctx, placement.k_type, placement.v_type)
     undo.append(cache.close)
+    states = StatePool(spec, snapshot_budget())
+    undo.append(states.close)
     names = _matrices(graph)
     for name, n_in in names.items():
         weights.matrix(name, n_in)
@@ -149,6 +156,7 @@ def _compiled(
         placement,
         weights,
         cache,
+        states,
         types,
         abort,
         n_ctx=n_ctx,
@@ -160,11 +168,14 @@ def _compiled(
     home = placement.devices[0]
     holdings = (
         Holding(home, "weights", mapped, mapped=True),
-        Holding(home, "derived", executor.ropes.nbytes),
+        Holding(home, "derived", executor.ropes.nbytes + weights.derived_bytes),
         Holding(home, "kv", cache.nbytes),
+        *((Holding(home, "state", states.nbytes),) if states.nbytes else ()),
         Holding(home, "workspace", executor.workspace_bytes),
     )
-    return LoadedModel(spec, n_ctx, cache.n_blocks, weights, cache, executor, Residency(holdings, _read_per_token(file, graph)))
+    return LoadedModel(
+        spec, n_ctx, cache.n_blocks, weights, cache, states, executor, Residency(holdings, _read_per_token(file, graph))
+    )
 
 
 def _matrices(graph: Graph) -> dict[str, int]:

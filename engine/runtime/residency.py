@@ -7,7 +7,7 @@ from typing import Literal
 
 from engine.placement.placement import Numa
 
-Owner = Literal["weights", "derived", "kv", "workspace"]
+Owner = Literal["weights", "derived", "kv", "state", "workspace"]
 
 
 @dataclass(frozen=True, slots=True)

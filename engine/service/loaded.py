@@ -167,5 +167,5 @@ def model_info(file: GgufFile, spec: ModelSpec, path: str) -> ModelInfo:
         context_length=spec.context_length,
         n_ctx=0,
         has_template=has_template,
-        warnings=() if has_template else (NO_TEMPLATE,),
+        warnings=spec.notes + (() if has_template else (NO_TEMPLATE,)),
     )

@@ -16,6 +16,7 @@ typedef struct {
     int64_t chunk_few[LD_MAX_WEIGHTS], chunk_many[LD_MAX_WEIGHTS]; // weight rows per task
     int64_t tasks_few[LD_MAX_WEIGHTS], tasks_many[LD_MAX_WEIGHTS];
     int64_t tile_rows;                   // ATTEND_TILES: rows per task
+    int64_t heads;                       // DELTA_CHUNKS: value heads per task
 } ld_node;
 
 // One worker's view of a running step.
@@ -75,6 +76,14 @@ int64_t ld_attend_tasks(const ld_node *node, const ld_step_state *state);
 void ld_attend_rows_task(const ld_node *node, ld_ctx *ctx, int64_t task);
 void ld_attend_tiles_task(const ld_node *node, ld_ctx *ctx, int64_t task);
 void ld_merge(const ld_node *node, const ld_ctx *ctx, int64_t row, float *out); // partials of a row -> [n_heads * v_dim]
+
+// delta.c
+const char *ld_delta_check(const ld_op *op); // all but its buffers
+void ld_delta_split(ld_node *node, int n_workers);
+int64_t ld_delta_scratch(const ld_node *node);
+int64_t ld_delta_tasks(const ld_node *node, const ld_step_state *state);
+void ld_delta_rows_task(const ld_node *node, ld_ctx *ctx, int64_t task);
+void ld_delta_chunks_task(const ld_node *node, ld_ctx *ctx, int64_t task);
 
 // pointwise.c
 void ld_embed_task(const ld_node *node, ld_ctx *ctx, int64_t task);
