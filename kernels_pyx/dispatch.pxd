@@ -35,6 +35,7 @@ cdef extern from "dispatch.h":
         void (*norm)(const float *x, const float *w, float scale, float *y, int64_t n) noexcept nogil
         void (*silu_mul)(const float *gate, const float *up, float *y, int64_t n) noexcept nogil
         void (*gelu_tanh_mul)(const float *gate, const float *up, float *y, int64_t n) noexcept nogil
+        void (*swiglu_clamped)(const float *gate, const float *up, float *y, int64_t n, float alpha, float limit) noexcept nogil
         void (*add)(float *x, const float *y, int64_t n) noexcept nogil
         void (*f32_to_f16)(const float *x, uint16_t *y, int64_t n) noexcept nogil
         void (*f16_to_f32)(const uint16_t *x, float *y, int64_t n) noexcept nogil

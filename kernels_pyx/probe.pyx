@@ -198,6 +198,13 @@ def gated(str isa, str op, const float[::1] gate, const float[::1] up, float[::1
     (vec.silu_mul if op == "silu" else vec.gelu_tanh_mul)(&gate[0], &up[0], &y[0], gate.shape[0])
 
 
+def swiglu_clamped(str isa, const float[::1] gate, const float[::1] up, float[::1] y, float alpha, float limit) -> None:
+    """y = min(gate, limit) * sigmoid(alpha * min(gate, limit)) * (clamp(up, -limit, limit) + 1)."""
+    _need("up", up.shape[0], gate.shape[0])
+    _need("y", y.shape[0], gate.shape[0])
+    _table(isa).vec.swiglu_clamped(&gate[0], &up[0], &y[0], gate.shape[0], alpha, limit)
+
+
 def add(str isa, float[::1] x, const float[::1] y) -> None:
     """x += y."""
     _need("y", y.shape[0], x.shape[0])

@@ -9,11 +9,10 @@ import math
 from dataclasses import dataclass
 
 from engine.arch.hparams import MAX_BLOCKS, Header
-from engine.arch.spec import Attention, BlockSpec, DenseFfn, Linear, ModelSpec, MoeFfn, Norm, Rope, RopeKind, Yarn
+from engine.arch.spec import Attention, BlockSpec, DenseFfn, Linear, ModelSpec, Norm, Rope, RopeKind, Yarn
 from engine.errors import GgufError, UnsupportedModel
 
 MAX_HEADS = 4096
-MAX_EXPERTS = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,23 +24,20 @@ class Frame:
     eps: float
     n_heads: tuple[int, ...]
     n_kv_heads: tuple[int, ...]
-    n_blocks: int
-    """Entries of lists by layer, those of layers that are not used among them."""
 
 
 def frame(header: Header) -> Frame:
-    """The frame of the model. Raises GgufError: missing or contradicting metadata."""
-    n_blocks = header.integer("block_count", low=1, high=MAX_BLOCKS)
-    # The last ones predict further tokens from the result of the others; nothing needs them.
-    n_layers = n_blocks - header.integer("nextn_predict_layers", 0, high=n_blocks - 1)
-    n_heads = header.per_layer("attention.head_count", n_blocks, high=MAX_HEADS)[:n_layers]
+    """The frame of the model; blocks that only guess further tokens are left out. Raises GgufError: bad metadata."""
+    n_layers = header.integer("block_count", low=1, high=MAX_BLOCKS) - header.n_extra
+    if n_layers < 1:
+        raise GgufError(f"{header.key('block_count')} leaves no block beside {header.n_extra} for guessing further tokens")
+    n_heads = header.per_layer("attention.head_count", n_layers, high=MAX_HEADS)
     return Frame(
         n_embd=header.integer("embedding_length", low=1),
         n_layers=n_layers,
         eps=header.number("attention.layer_norm_rms_epsilon", low=0.0, high=1.0),
         n_heads=n_heads,
         n_kv_heads=_kv_heads(header, n_heads),
-        n_blocks=n_blocks,
     )
 
 
@@ -64,7 +60,7 @@ def decoder(header: Header, common: Frame, blocks: tuple[BlockSpec, ...]) -> Mod
 
 
 def _notes(header: Header) -> tuple[str, ...]:
-    extra = header.integer("nextn_predict_layers", 0, high=MAX_BLOCKS)
+    extra = header.n_extra
     notes = (f"{extra} extra layers for predicting several tokens are not used",) if extra else ()
     n_vision = sum(name.startswith(("v.", "mm.")) for name in header.tensors)
     return (*notes, f"{n_vision} tensors for pictures are not used") if n_vision else notes
@@ -76,9 +72,18 @@ def norm(header: Header, name: str, width: int, eps: float) -> Norm:
 
 
 def attention(
-    header: Header, common: Frame, index: int, kind: RopeKind, *, qk_norm: bool = False, gated: bool = False
+    header: Header,
+    common: Frame,
+    index: int,
+    kind: RopeKind,
+    *,
+    qk_norm: bool = False,
+    partial: bool = False,
+    gated: bool = False,
 ) -> Attention:
-    """Grouped-query attention of block `index`; qk_norm: queries and keys are normed per head before they turn; gated: q gives a
+    """Grouped-query attention of block `index`.
+
+    qk_norm: queries and keys are normed per head before they turn. partial: part of a head may turn, see `rope`. gated: q gives a
     gate for each output too, head by head behind the queries.
 
     Raises:
@@ -102,51 +107,37 @@ def attention(
         head_dim=head_dim,
         v_dim=v_dim,
         scale=header.number("attention.scale", 0.0, low=0.0, high=1e4) or head_dim**-0.5,
-        rope=rope(header, kind, head_dim),
+        rope=rope(header, kind, head_dim, partial=partial),
         q_norm=norm(header, f"{at}.attn_q_norm", head_dim, common.eps) if qk_norm else None,
         k_norm=norm(header, f"{at}.attn_k_norm", head_dim, common.eps) if qk_norm else None,
         gated=gated,
     )
 
 
-def dense_ffn(header: Header, n_embd: int, index: int, n_ff: int) -> DenseFfn:
-    """The SwiGLU network of block `index`, n_ff wide. Raises GgufError."""
+def dense_ffn(header: Header, n_embd: int, index: int, n_ff: int, suffix: str = "") -> DenseFfn:
+    """The SwiGLU network of block `index`, n_ff wide; suffix: of the names of its tensors. Raises GgufError."""
     at = f"blk.{index}"
     return DenseFfn(
-        gate=header.linear(f"{at}.ffn_gate", n_embd, n_ff),
-        up=header.linear(f"{at}.ffn_up", n_embd, n_ff),
-        down=header.linear(f"{at}.ffn_down", n_ff, n_embd),
+        gate=header.linear(f"{at}.ffn_gate{suffix}", n_embd, n_ff),
+        up=header.linear(f"{at}.ffn_up{suffix}", n_embd, n_ff),
+        down=header.linear(f"{at}.ffn_down{suffix}", n_ff, n_embd),
     )
 
 
-def moe_ffn(header: Header, n_embd: int, index: int, n_ff: int) -> MoeFfn:
-    """The router and SwiGLU experts of block `index`, each n_ff wide; softmax over all experts, weights that add up to one.
+def rope(header: Header, kind: RopeKind, head_dim: int, *, partial: bool = False) -> Rope:
+    """The rotation of heads: plain, by the factors that the file brings, scaled linearly, or YaRN.
 
-    Raises:
-        GgufError: missing or contradicting metadata and tensors.
-    """
-    at = f"blk.{index}"
-    n_experts = header.integer("expert_count", low=1, high=MAX_EXPERTS)
-    return MoeFfn(
-        router=header.linear(f"{at}.ffn_gate_inp", n_embd, n_experts),
-        gate=_experts(header, f"{at}.ffn_gate_exps", n_embd, n_ff, n_experts),
-        up=_experts(header, f"{at}.ffn_up_exps", n_embd, n_ff, n_experts),
-        down=_experts(header, f"{at}.ffn_down_exps", n_ff, n_embd, n_experts),
-        n_experts=n_experts,
-        n_used=header.integer("expert_used_count", low=1, high=n_experts),
-    )
-
-
-def rope(header: Header, kind: RopeKind, head_dim: int) -> Rope:
-    """The rotation of whole heads: plain, by the factors that the file brings, scaled linearly, or YaRN.
+    partial: only the first rope.dimension_count values of a head may turn; else all of them must.
 
     Raises:
         UnsupportedModel: another scaling. GgufError: contradicting metadata.
     """
     n_rot = header.integer("rope.dimension_count", head_dim, low=2, high=4096)
-    if n_rot > head_dim or n_rot % 2:
+    if n_rot > head_dim or n_rot % 2 or not (partial or n_rot == head_dim):
+        whole = "at most" if partial else "whole"
         raise GgufError(
-            f"{header.key('rope.dimension_count')} is {n_rot}, which must be even and at most {head_dim}, the width of a head"
+            f"{header.key('rope.dimension_count')} is {n_rot}, {header.architecture} rotates {whole} heads of {head_dim} "
+            "(an even number)"
         )
     scaling = header.text("rope.scaling.type", "linear", ("none", "linear", "yarn", "longrope"))
     if scaling == "longrope":
@@ -192,16 +183,9 @@ def _yarn_magnitude(header: Header, factor: float) -> float:
     return grown(1.0) / grown(header.number("rope.scaling.yarn_log_multiplier", 0.0, low=0.0, high=1e3))
 
 
-def _experts(header: Header, name: str, n_in: int, n_out: int, n_experts: int) -> Linear:
-    return Linear(header.tensor(f"{name}.weight", n_in, n_out, n_experts), n_in, n_out)
-
-
 def _kv_heads(header: Header, n_heads: tuple[int, ...]) -> tuple[int, ...]:
     name = "attention.head_count_kv"
-    n_blocks = header.integer("block_count", high=MAX_BLOCKS)
-    kv_heads = (
-        header.per_layer(name, n_blocks, high=MAX_HEADS)[: len(n_heads)] if header.key(name) in header.metadata else n_heads
-    )
+    kv_heads = header.per_layer(name, len(n_heads), high=MAX_HEADS) if header.key(name) in header.metadata else n_heads
     for n, n_kv in zip(n_heads, kv_heads, strict=True):
         if n % n_kv:
             raise GgufError(f"{header.key(name)} {n_kv} does not divide the {n} heads; the metadata contradicts itself")

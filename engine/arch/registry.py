@@ -12,7 +12,7 @@ from engine.errors import GgufError, UnsupportedModel
 
 Build = Callable[[Header], ModelSpec]
 
-FAMILY_MODULES: tuple[str, ...] = ("llama", "qwen3", "qwen35")
+FAMILY_MODULES: tuple[str, ...] = ("llama", "qwen2", "qwen3", "qwen35", "glm4moe")
 """Modules of engine.arch.families, imported when the first model is described."""
 
 _families: dict[str, Build] = {}

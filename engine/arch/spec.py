@@ -82,21 +82,62 @@ class Attention:
 
 
 @dataclass(frozen=True, slots=True)
+class ClampedSwiglu:
+    """min(gate, limit) * sigmoid(alpha * min(gate, limit)) * (clamp(up, -limit, limit) + 1): the gated activation of gpt-oss."""
+
+    alpha: float = 1.702
+    limit: float = 7.0
+
+
+Act = Literal["silu", "gelu_tanh"] | ClampedSwiglu
+"""What makes one value of gate and up: act(gate) * up, or `ClampedSwiglu`."""
+
+
+@dataclass(frozen=True, slots=True)
 class DenseFfn:
     """down(act(gate x) * (up x))."""
 
     gate: Linear
     up: Linear
     down: Linear
-    act: Literal["silu", "gelu_tanh"] = "silu"
+    act: Act = "silu"
+
+
+@dataclass(frozen=True, slots=True)
+class Routing:
+    """How a router's logits become n_used experts and their weights.
+
+    Each expert has a likelihood: `softmax` over all experts, `sigmoid`, or the logit itself (`softmax_chosen`). The experts with
+    the largest likelihood + bias are chosen (`bias` names a tensor [n_experts]); with n_groups > 1 only from the n_groups_used
+    groups whose two best add up to most. Weights are the likelihoods of the chosen, without the bias; with `softmax_chosen` the
+    softmax over their logits. `norm_weights` divides them by their sum (at least 2**-14); then they are multiplied by `scale`.
+    """
+
+    gating: Literal["softmax", "sigmoid", "softmax_chosen"] = "softmax"
+    bias: str | None = None
+    n_groups: int = 1
+    n_groups_used: int = 1
+    norm_weights: bool = True
+    scale: float = 1.0
+
+
+DEFAULT_ROUTING = Routing()
+
+
+@dataclass(frozen=True, slots=True)
+class SharedExpert:
+    """A feed-forward network that every row passes beside the chosen experts, times sigmoid(gate x) where it has a `gate`."""
+
+    ffn: DenseFfn
+    gate: Linear | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class MoeFfn:
     """A router and n_experts feed-forward networks, of which one passes n_used: sum of w_e * down_e(act(gate_e x) * (up_e x)).
 
-    `gate`, `up` and `down` describe one expert; their tensors hold all of them, [n_in, n_out, n_experts]. The weights w are the
-    softmax of the router's logits over all experts, for the n_used largest; `norm_weights` divides them by their sum.
+    `gate`, `up` and `down` describe one expert; their tensors hold all of them, [n_in, n_out, n_experts], their biases [n_out,
+    n_experts]. Where gate and up name the same tensor it is [n_in, 2 n_out, n_experts], the rows of gate first in each expert.
     """
 
     router: Linear
@@ -105,9 +146,9 @@ class MoeFfn:
     down: Linear
     n_experts: int
     n_used: int
-    gating: Literal["softmax"] = "softmax"
-    norm_weights: bool = True
-    act: Literal["silu", "gelu_tanh"] = "silu"
+    routing: Routing = DEFAULT_ROUTING
+    act: Act = "silu"
+    shared: SharedExpert | None = None
 
 
 @dataclass(frozen=True, slots=True)

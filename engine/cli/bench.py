@@ -145,9 +145,14 @@ def linears(spec: ModelSpec) -> list[tuple[Linear, float, int]]:
             parts = (mixer.q, mixer.k, mixer.v, mixer.out)
         layers += [(one, 1.0, 1) for one in parts if one is not None]
         share, n = (ffn.n_used / ffn.n_experts, ffn.n_used) if isinstance(ffn, MoeFfn) else (1.0, 1)
-        layers += [(one, share, n) for one in (ffn.gate, ffn.up, ffn.down)]
+        both = 0.5 if ffn.gate.weight == ffn.up.weight else 1.0  # one tensor holds gate and up
+        layers += [(ffn.gate, share * both, n), (ffn.up, share * both, n), (ffn.down, share, n)]
         if isinstance(ffn, MoeFfn):
             layers.append((ffn.router, 1.0, 1))
+        if isinstance(ffn, MoeFfn) and ffn.shared is not None:
+            dense = ffn.shared.ffn
+            beside = (dense.gate, dense.up, dense.down, *(() if ffn.shared.gate is None else (ffn.shared.gate,)))
+            layers += [(one, 1.0, 1) for one in beside]
     return layers
 
 

@@ -118,7 +118,14 @@ def _moe(unit: UnitId, part: MoeFfn, h: Buffer, out: Buffer) -> Iterator[Op]:
     scores = Buffer("scores", part.n_experts)
     chosen, weights = Buffer("chosen", part.n_used), Buffer("weights", part.n_used)
     yield _linear(unit, h, scores, part.router)
-    yield Route(unit, scores, chosen, weights, part.norm_weights)
+    yield Route(unit, scores, chosen, weights, part.routing)
+    aside = UnitId("shared", unit.layer)
+    beside, share = Buffer("y_shared", out.width), None
+    if part.shared is not None:
+        yield from _dense(aside, part.shared.ffn, h, beside)
+        if part.shared.gate is not None:
+            share = Buffer("share", 1)
+            yield _linear(aside, h, share, part.shared.gate)
     yield Experts(
         unit=UnitId("experts", unit.layer),
         x=h,
@@ -131,7 +138,12 @@ def _moe(unit: UnitId, part: MoeFfn, h: Buffer, out: Buffer) -> Iterator[Op]:
         n_ff=part.gate.n_out,
         n_experts=part.n_experts,
         act=part.act,
+        gate_bias=part.gate.bias,
+        up_bias=part.up.bias,
+        down_bias=part.down.bias,
     )
+    if part.shared is not None:
+        yield Add(unit, out, beside, share)
 
 
 def _linear(unit: UnitId, x: Buffer, out: Buffer, layer: LinearSpec) -> Linear:

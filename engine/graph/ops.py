@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from engine.arch.spec import DeltaShape
+from engine.arch.spec import Act, DeltaShape, Routing
 from engine.arch.spec import Norm as NormSpec
 from engine.arch.spec import Rope as RopeSpec
 from engine.arch.units import UnitId
@@ -134,35 +134,35 @@ class Delta:
 
 @dataclass(frozen=True, slots=True)
 class GatedAct:
-    """out = act(gate) * up."""
+    """out = act(gate) * up, or what else `act` says."""
 
     unit: UnitId
     gate: Buffer
     up: Buffer
     out: Buffer
-    act: str
+    act: Act
 
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """chosen[r] = the ids of the n_used experts that row r passes, weights[r] = how much each of them counts; [n_rows, n_used].
+    """chosen[r] = the ids of the experts that row r passes, weights[r] = how much each of them counts; [n_rows, n_used].
 
-    x: the router's logits, one per expert. The likeliest by the softmax over all experts are chosen, and weigh as much;
-    norm_weights: divided by their sum, so that they add up to one. Of equals, the expert of the lower id is chosen.
+    x: the router's logits, one per expert. Of equals, the expert (and the group) of the lower id is chosen.
     """
 
     unit: UnitId
     x: Buffer
     chosen: Buffer
     weights: Buffer
-    norm_weights: bool
+    routing: Routing
 
 
 @dataclass(frozen=True, slots=True)
 class Experts:
     """out[r] = the sum over the chosen experts e of weights[r, e] * down_e(act(gate_e x[r]) * (up_e x[r])).
 
-    gate, up: tensors [width of x, n_ff, n_experts]; down: [n_ff, width of out, n_experts].
+    gate, up: tensors [width of x, n_ff, n_experts], or one tensor [width of x, 2 n_ff, n_experts] that both name; down: [n_ff,
+    width of out, n_experts]. Biases: [n_ff, n_experts], [width of out, n_experts].
     """
 
     unit: UnitId
@@ -175,16 +175,20 @@ class Experts:
     down: str
     n_ff: int
     n_experts: int
-    act: str
+    act: Act
+    gate_bias: str | None = None
+    up_bias: str | None = None
+    down_bias: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Add:
-    """x += y, in place (the residual stream)."""
+    """x += y, in place (the residual stream); with a `share` of one value a row x += sigmoid(share) * y (a shared expert)."""
 
     unit: UnitId
     x: Buffer
     y: Buffer
+    share: Buffer | None = None
 
 
 @dataclass(frozen=True, slots=True)

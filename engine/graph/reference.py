@@ -37,6 +37,7 @@ from engine.graph.ops import (
     Split,
 )
 from engine.graph.reference_delta import DeltaState, DeltaStates, convolve, delta_rule, gated_norm, gates, split_inputs
+from engine.graph.reference_experts import experts, gated, route, sigmoid, softmax
 from engine.quants.reference import dequantise
 
 F32 = npt.NDArray[np.float32]
@@ -45,8 +46,6 @@ I32 = npt.NDArray[np.int32]
 
 BLOCK = 32
 """Tokens per KV block, unless told otherwise."""
-MIN_WEIGHT = np.float32(2**-14)
-"""The least sum that expert weights are divided by."""
 
 
 class Batch(Protocol):
@@ -205,7 +204,7 @@ def _norm(model: ReferenceModel, op: Norm, batch: Batch, values: dict[str, F32])
 
 
 def _linear(model: ReferenceModel, op: Linear, batch: Batch, values: dict[str, F32]) -> None:
-    y = values[op.x.name] @ model.weight(op.weight).T
+    y = values[op.x.name] @ model.weight(op.weight).reshape(op.out.width, op.x.width).T  # one row may be a vector in the file
     values[op.out.name] = y if op.bias is None else y + model.weight(op.bias)
 
 
@@ -287,32 +286,23 @@ def _delta(model: ReferenceModel, op: Delta, batch: Batch, values: dict[str, F32
 
 
 def _gated_act(model: ReferenceModel, op: GatedAct, batch: Batch, values: dict[str, F32]) -> None:
-    values[op.out.name] = _ACTS[op.act](values[op.gate.name]) * values[op.up.name]
+    values[op.out.name] = gated(op.act, values[op.gate.name], values[op.up.name])
 
 
 def _route(model: ReferenceModel, op: Route, batch: Batch, values: dict[str, F32]) -> None:
-    likely = softmax(values[op.x.name])
-    chosen = np.argsort(-likely, axis=-1, kind="stable")[:, : op.chosen.width]
-    weights = np.take_along_axis(likely, chosen, axis=-1)
-    if op.norm_weights:
-        weights = weights / np.maximum(weights.sum(axis=-1, keepdims=True), MIN_WEIGHT)
+    bias = None if op.routing.bias is None else model.weight(op.routing.bias)
+    chosen, weights = route(values[op.x.name], op.routing, bias, op.chosen.width)
     values[op.chosen.name] = chosen.astype(np.float32)
     values[op.weights.name] = weights
 
 
 def _experts(model: ReferenceModel, op: Experts, batch: Batch, values: dict[str, F32]) -> None:
-    x, chosen, weights = values[op.x.name], values[op.chosen.name], values[op.weights.name]
-    gate, up, down = model.weight(op.gate), model.weight(op.up), model.weight(op.down)  # [n_experts, n_out, n_in]
-    out = np.zeros((len(x), op.out.width), np.float32)
-    for expert in range(op.n_experts):
-        rows, places = np.nonzero(chosen == expert)
-        act = _ACTS[op.act](x[rows] @ gate[expert].T) * (x[rows] @ up[expert].T)
-        out[rows] += weights[rows, places][:, None] * (act @ down[expert].T)
-    values[op.out.name] = out
+    values[op.out.name] = experts(model.weight, op, values[op.x.name], values[op.chosen.name], values[op.weights.name])
 
 
 def _add(model: ReferenceModel, op: Add, batch: Batch, values: dict[str, F32]) -> None:
-    values[op.x.name] = values[op.x.name] + values[op.y.name]
+    y = values[op.y.name] if op.share is None else values[op.y.name] * sigmoid(values[op.share.name])
+    values[op.x.name] = values[op.x.name] + y
 
 
 def _out_rows(model: ReferenceModel, op: OutRows, batch: Batch, values: dict[str, F32]) -> None:
@@ -340,22 +330,6 @@ def rope_frequencies(rope: RopeSpec, factors: F32 | None) -> F64:
     return mixed
 
 
-def softmax(scores: F32) -> F32:
-    """Softmax over the last axis, f32."""
-    e: F32 = np.exp(scores - scores.max(axis=-1, keepdims=True))
-    total: F32 = e.sum(axis=-1, keepdims=True)
-    return e / total
-
-
-def _silu(x: F32) -> F32:
-    return np.divide(x, 1.0 + np.exp(-x), dtype=np.float32)
-
-
-def _gelu_tanh(x: F32) -> F32:
-    inner = np.float32(math.sqrt(2.0 / math.pi)) * (x + np.float32(0.044715) * x * x * x)
-    return np.multiply(x, 0.5 * (1.0 + np.tanh(inner)), dtype=np.float32)
-
-
 def _heads(values: Mapping[str, F32], buffer: Buffer, n_heads: int) -> F32:
     x = values[buffer.name]
     return x.reshape(len(x), n_heads, x.shape[-1] // n_heads)
@@ -365,7 +339,6 @@ def _flat(x: F32) -> F32:
     return x.reshape(len(x), math.prod(x.shape[1:]))
 
 
-_ACTS: dict[str, Callable[[F32], F32]] = {"silu": _silu, "gelu_tanh": _gelu_tanh}
 _RUN: dict[type[Op], Callable[..., None]] = {
     Embed: _embed,
     Norm: _norm,

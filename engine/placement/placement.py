@@ -63,13 +63,16 @@ class Placement:
 
 def units_of(spec: ModelSpec) -> tuple[UnitId, ...]:
     """Everything of a model that can be placed, in order of execution."""
-
-    def kinds(block: BlockSpec) -> tuple[UnitKind, ...]:
-        memory: UnitKind = "state" if isinstance(block.mixer, DeltaNet) else "kv"
-        return ("mixer", memory, "ffn", "experts") if isinstance(block.ffn, MoeFfn) else ("mixer", memory, "ffn")
-
-    layers = [UnitId(kind, block.index) for block in spec.blocks for kind in kinds(block)]
+    layers = [UnitId(kind, block.index) for block in spec.blocks for kind in _kinds(block)]
     return (UnitId("embed"), *layers, UnitId("head"))
+
+
+def _kinds(block: BlockSpec) -> tuple[UnitKind, ...]:
+    memory: UnitKind = "state" if isinstance(block.mixer, DeltaNet) else "kv"
+    if not isinstance(block.ffn, MoeFfn):
+        return ("mixer", memory, "ffn")
+    shared: tuple[UnitKind, ...] = () if block.ffn.shared is None else ("shared",)
+    return ("mixer", memory, "ffn", *shared, "experts")
 
 
 def default_placement(spec: ModelSpec, options: LoadOptions) -> Placement:

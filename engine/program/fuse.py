@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from engine.arch.spec import Act
 from engine.errors import EngineBug
 from engine.graph.ops import (
     Add,
@@ -58,8 +59,14 @@ MAX_WEIGHTS = 4
 """Matrices of one linear op."""
 FEW_ROWS = 8
 """Rows up to which each worker may hold its own copy of the input."""
+FEW_SLOTS = 64
+"""Rows a slot up to which it may."""
 PRIVATE_VALUES = 16384
 """An input stage of up to this many values costs each worker less than meeting the others."""
+
+
+_INPUTS = ("x", "y", "z", "k", "v", "q", "gate", "up", "share", "beta", "alpha")
+"""Fields of ops that name what they read."""
 
 
 def fuse(ops: Sequence[Op], logits: Buffer, phase: Phase, max_rows: int) -> tuple[tuple[LaneOp, ...], Buffer]:
@@ -120,7 +127,7 @@ class _Fuser:
             case GatedAct():
                 self._out.append(LaneGatedAct(op.unit, op.gate, op.up, op.out, op.act, self._late))
             case Add():
-                self._out.append(LaneAdd(op.unit, op.x, op.y, self._late))
+                self._out.append(LaneAdd(op.unit, op.x, op.y, self._late, op.share))
             case Experts():
                 return self._experts(i, op)
             case Split():
@@ -185,7 +192,7 @@ class _Fuser:
             return after + 1
         if len(group) == 2 and isinstance(follower, GatedAct) and self._is_gate(group, follower, after):
             weights = (replace(weights[0], out=follower.out), replace(weights[1], out=follower.out))
-            self._emit(first, weights, "gelu_tanh" if follower.act == "gelu_tanh" else "silu")
+            self._emit(first, weights, follower.act)
             return after + 1
         if len(group) == 1 and isinstance(follower, Add) and self._is_residual(first, follower, after):
             self._emit(first, (replace(weights[0], out=follower.x),), "add")
@@ -195,23 +202,19 @@ class _Fuser:
 
     def _is_gate(self, group: list[Linear], act: GatedAct, at: int) -> bool:
         outs = (group[0].out, group[1].out)
-        return (
-            (act.gate, act.up) == outs
-            and all(self._readers[out.name] == [at] for out in outs)
-            and act.act in ("silu", "gelu_tanh")
-        )
+        return (act.gate, act.up) == outs and all(self._readers[out.name] == [at] for out in outs)
 
     def _is_residual(self, op: Linear, add: Add, at: int) -> bool:
-        return add.y == op.out and add.x != op.x and self._readers[op.out.name] == [at]
+        return add.y == op.out and add.x != op.x and add.share is None and self._readers[op.out.name] == [at]
 
-    def _emit(self, op: Linear, weights: tuple[Weight, ...], epilogue: Literal["store", "add", "silu", "gelu_tanh"]) -> None:
+    def _emit(self, op: Linear, weights: tuple[Weight, ...], epilogue: Literal["store", "add"] | Act) -> None:
         source, acts = self._input(op, op.x, tuple(self._weights_reading(op.x.name)))
         self._out.append(LaneLinear(op.unit, source, acts, weights, epilogue, self._late))
 
     def _input(self, op: Linear | Experts, x: Buffer, weights: tuple[str, ...], slots: int = 1) -> tuple[Source, Buffer | None]:
         """The input stage of an op that multiplies x with some of the weights, and its result where all workers share it."""
         source, rows = self._sources.get(x.name, Source(x)), self._max_rows * slots
-        if rows <= FEW_ROWS and rows * source.width <= PRIVATE_VALUES:
+        if rows <= (FEW_ROWS if slots == 1 else FEW_SLOTS) and rows * source.width <= PRIVATE_VALUES:
             return source, None
         acts = Buffer(f"{x.name}.acts", source.width)
         if not any(isinstance(done, LanePrepare) and done.acts == acts for done in self._out):
@@ -223,20 +226,32 @@ class _Fuser:
         self._choices[route.chosen.name] = choice
         source, acts = self._input(op, op.x, tuple(self._weights_reading(op.x.name)))
         router = Weight(op.weight, op.bias, op.out)
-        self._out.append(LaneRoute(op.unit, source, acts, router, choice, route.norm_weights, self._late))
+        self._out.append(LaneRoute(op.unit, source, acts, router, choice, route.routing, self._late))
 
     def _experts(self, i: int, op: Experts) -> int:
-        follower = self._ops[i + 1] if i + 1 < len(self._ops) else None
         choice = self._choices[op.chosen.name]
         source, acts = self._input(op, op.x, tuple(self._weights_reading(op.x.name)))
         hidden = Buffer(f"{op.out.name}.hidden", op.n_ff)
-        act: Literal["silu", "gelu_tanh"] = "gelu_tanh" if op.act == "gelu_tanh" else "silu"
-        self._out.append(LaneExpertsUp(op.unit, source, acts, op.gate, op.up, hidden, choice, act, self._late))
+        self._out.append(
+            LaneExpertsUp(op.unit, source, acts, op.gate, op.up, hidden, choice, op.act, self._late, op.gate_bias, op.up_bias)
+        )
         source, acts = self._input(op, hidden, (op.down,), choice.n_used)
-        add = isinstance(follower, Add) and follower.y == op.out and follower.x != op.x and self._readers[op.out.name] == [i + 1]
-        out = follower.x if add and isinstance(follower, Add) else op.out
-        self._out.append(LaneExpertsDown(op.unit, source, acts, op.down, out, choice, add, self._late))
-        return i + 2 if add else i + 1
+        after, beside = i + 1, self._ops[i + 1] if i + 1 < len(self._ops) else None
+        if isinstance(beside, Add) and beside.x == op.out and beside.y != op.out:  # what a shared expert made
+            after += 1
+        else:
+            beside = None
+        residual = self._ops[after] if after < len(self._ops) else None
+        add = isinstance(residual, Add) and self._is_sum(residual, op, after)
+        out = residual.x if add and isinstance(residual, Add) else op.out
+        extra = (op.down_bias, None, None) if beside is None else (op.down_bias, beside.y, beside.share)
+        self._out.append(LaneExpertsDown(op.unit, source, acts, op.down, out, choice, add, self._late, *extra))
+        return after + 1 if add else after
+
+    def _is_sum(self, add: Add, op: Experts, at: int) -> bool:
+        """Whether the op at `at` does nothing but add the experts' output, which nobody else reads, to something else."""
+        known = op.out, op.x
+        return add.y == op.out and add.x not in known and add.share is None and self._readers[op.out.name][-1] == at
 
     def _weights_reading(self, name: str) -> Iterator[str]:
         for i in self._readers[name]:
@@ -343,7 +358,7 @@ def _reads(op: Op) -> tuple[Buffer, ...]:
         case GatedAct():
             return (op.gate, op.up)
         case Add():
-            return (op.x, op.y)
+            return (op.x, op.y, *(() if op.share is None else (op.share,)))
 
 
 def _rename(ops: Sequence[Op]) -> tuple[list[Op], dict[str, Buffer]]:
@@ -352,19 +367,7 @@ def _rename(ops: Sequence[Op]) -> tuple[list[Op], dict[str, Buffer]]:
     renamed: list[Op] = []
     for i, op in enumerate(ops):
         changes: dict[str, Any] = {}
-        for field in (
-            "x",
-            "y",
-            "z",
-            "k",
-            "v",
-            "q",
-            "gate",
-            "up",
-            "beta",
-            "alpha",
-            *(("chosen", "weights") if isinstance(op, Experts) else ()),
-        ):
+        for field in (*_INPUTS, *(("chosen", "weights") if isinstance(op, Experts) else ())):
             buffer = getattr(op, field, None)
             if isinstance(buffer, Buffer):
                 changes[field] = current[buffer.name]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from engine.arch.spec import DeltaShape, Norm, Rope
+from engine.arch.spec import Act, DeltaShape, Norm, Rope, Routing
 from engine.arch.units import UnitId
 from engine.graph.ops import Buffer
 
@@ -105,14 +105,14 @@ class LanePrepare:
 class LaneLinear:
     """Products of one input. acts None: each worker runs the input stage for itself.
 
-    epilogue: `store`, `add` into the one output, or a gated activation of weights 0 (gate) and 1 (up) into output 0.
+    epilogue: `store`, `add` into the one output, or the gated activation of weights 0 (gate) and 1 (up) into output 0.
     """
 
     unit: UnitId
     source: Source
     acts: Buffer | None
     weights: tuple[Weight, ...]
-    epilogue: Literal["store", "add", "silu", "gelu_tanh"]
+    epilogue: Literal["store", "add"] | Act
     out_rows: bool
 
 
@@ -134,13 +134,16 @@ class LaneRoute:
     acts: Buffer | None
     router: Weight
     choice: Choice
-    norm_weights: bool
+    routing: Routing
     out_rows: bool
 
 
 @dataclass(frozen=True, slots=True)
 class LaneExpertsUp:
-    """out = act(gate x) * up x * weight of the slot, a row a slot: n_used rows per row of the step, grouped by expert."""
+    """out = act(gate x) * up x * weight of the slot, a row a slot: n_used rows per row of the step, grouped by expert.
+
+    gate and up may name one tensor, see `engine.arch.spec.MoeFfn`.
+    """
 
     unit: UnitId
     source: Source
@@ -149,13 +152,15 @@ class LaneExpertsUp:
     up: str
     out: Buffer
     choice: Choice
-    act: Literal["silu", "gelu_tanh"]
+    act: Act
     out_rows: bool
+    gate_bias: str | None = None
+    up_bias: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class LaneExpertsDown:
-    """out = the sum of down x over the slots of a row, or out += it."""
+    """out = the sum of down x over the slots of a row, or out += it. beside: another summand, times sigmoid(share) if set."""
 
     unit: UnitId
     source: Source
@@ -165,6 +170,9 @@ class LaneExpertsDown:
     choice: Choice
     add: bool
     out_rows: bool
+    bias: str | None = None
+    beside: Buffer | None = None
+    share: Buffer | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,12 +228,13 @@ class LaneDelta:
 
 @dataclass(frozen=True, slots=True)
 class LaneAdd:
-    """x += y."""
+    """x += y, or x += sigmoid(share) * y."""
 
     unit: UnitId
     x: Buffer
     y: Buffer
     out_rows: bool
+    share: Buffer | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,7 +245,7 @@ class LaneGatedAct:
     gate: Buffer
     up: Buffer
     out: Buffer
-    act: str
+    act: Act
     out_rows: bool
 
 
@@ -299,7 +308,8 @@ def reads(op: LaneOp) -> tuple[Buffer, ...]:
         case LaneExpertsUp():
             return (*_inputs(op), op.choice.table)
         case LaneExpertsDown():
-            return (*_inputs(op), op.choice.table, *((op.out,) if op.add else ()))
+            others = (op.out if op.add else None, op.beside, op.share)
+            return (*_inputs(op), op.choice.table, *(one for one in others if one is not None))
         case LanePosition():
             return tuple(buffer for buffer in (op.q, op.k, op.v) if buffer is not None)
         case LaneAttend():
@@ -307,7 +317,7 @@ def reads(op: LaneOp) -> tuple[Buffer, ...]:
         case LaneDelta():
             return (op.x, op.z, op.beta, op.alpha)
         case LaneAdd():
-            return (op.x, op.y)
+            return (op.x, op.y, *(() if op.share is None else (op.share,)))
         case LaneGatedAct():
             return (op.gate, op.up)
 
@@ -331,7 +341,7 @@ def writes(op: LaneOp) -> tuple[Buffer, ...]:
         case LanePrepare():
             return (op.acts,)
         case LaneLinear():
-            return (op.weights[0].out,) if op.epilogue in ("silu", "gelu_tanh") else tuple(weight.out for weight in op.weights)
+            return tuple(weight.out for weight in op.weights[: None if op.epilogue in ("store", "add") else 1])
         case LanePosition():
             return tuple(buffer for buffer in (op.q, op.k) if buffer is not None)
         case LaneAdd():

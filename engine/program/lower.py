@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from itertools import accumulate
 
 from engine.graph.ops import Buffer, Graph
 from engine.placement.placement import Placement
@@ -20,6 +21,7 @@ from engine.program.lane_ops import (
     reads,
     writes,
 )
+from engine.program.meetings import in_order, meetings
 from engine.program.memory import Life, lay_out
 from engine.program.outline import LaneOutline, outline
 from engine.program.plan import Lane, Plan, Slot
@@ -50,7 +52,9 @@ def lower(
 
 
 def _lane(sketch: LaneOutline, max_rows: int, act_of: ActsOf) -> Lane:
-    ops = tuple(_unprepared(sketch.ops, act_of))
+    ops = in_order(_unprepared(sketch.ops, act_of))
+    meets = meetings(ops)
+    turns = tuple(accumulate(meets, initial=0))  # ops of one turn run side by side
     first: dict[str, int] = {}
     last: dict[str, int] = {}
     slots: dict[str, Slot] = {}
@@ -60,10 +64,10 @@ def _lane(sketch: LaneOutline, max_rows: int, act_of: ActsOf) -> Lane:
             last[buffer.name] = i
             if buffer.name != sketch.logits.name and buffer.name not in slots:
                 slots[buffer.name] = _slot(op, buffer, max_rows, act_of)
-    lives = [Life(slot.name, slot.nbytes, first[slot.name], last[slot.name]) for slot in slots.values()]
+    lives = [Life(name, slot.nbytes, turns[first[name]], turns[last[name]]) for name, slot in slots.items()]
     layout = lay_out(lives)
     placed = {name: _placed(slot, layout.offsets[name], first[name], last[name]) for name, slot in slots.items()}
-    return Lane(sketch.device, ops, placed, layout.nbytes, sketch.logits)
+    return Lane(sketch.device, ops, meets, placed, layout.nbytes, sketch.logits)
 
 
 def _unprepared(ops: tuple[LaneOp, ...], act_of: ActsOf) -> list[LaneOp]:

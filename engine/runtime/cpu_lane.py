@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from engine.arch.spec import Norm
+from engine.arch.spec import Act, ClampedSwiglu, Norm
 from engine.graph.ops import Buffer
 from engine.program.lane_ops import (
     Choice,
@@ -79,10 +79,15 @@ class Flag(IntFlag):
     GELU = 8192
     SLOTS = 16384
     SHARE = 32768
-    GATE = 1 << 20
-    TILED = 1 << 21
-    JOINED = 1 << 22
-    PAIRED = 1 << 23
+    SIGMOID = 1 << 16
+    CHOSEN = 1 << 17
+    CLAMPED = 1 << 18
+    BESIDE = 1 << 19
+    ROW_GATE = 1 << 20
+    GATE = 1 << 24
+    TILED = 1 << 25
+    JOINED = 1 << 26
+    PAIRED = 1 << 27
 
 
 @dataclass(slots=True)
@@ -117,7 +122,7 @@ def describe(lane: Lane, memory: Memory, *, f32: bool) -> Descriptors:
         row = made.ops[i]
         row["act_offset"] = -1
         flags = _DESCRIBE[type(op)](_Row(row, lane, memory, f32, made.keep), op)
-        row["flags"] = flags | (Flag.SYNC if i + 1 < len(lane.ops) else 0)
+        row["flags"] = flags | (Flag.SYNC if lane.meets[i] else 0)
     return made
 
 
@@ -154,12 +159,31 @@ class _Row:
     def norm(self, prefix: str, norm: Norm) -> None:
         self.row[f"{prefix}norm_w"], self.row[f"{prefix}norm_eps"] = self.vector(norm.weight), norm.eps
 
-    def matrix(self, i: int, name: str, n_in: int, n_matrices: int = 1) -> None:
-        """One matrix, or n_matrices of one size that lie in a row."""
+    def matrix(self, i: int, name: str, n_in: int, n_matrices: int = 1, part: int = 0, n_parts: int = 1) -> None:
+        """One matrix, or n_matrices of one size that lie in a row; of each only one of n_parts equal parts of its rows."""
         tensor = self.memory.weights.matrix(name, n_in)
-        rows = tensor.n_elements // n_in
-        self.row["w_data"][i], self.row["w_format"][i] = self.memory.weights.address(tensor), tensor.type_id
-        self.row["w_rows"][i], self.row["w_stride"][i] = rows // n_matrices, tensor.nbytes // rows
+        n_rows = tensor.n_elements // n_in
+        rows, stride = n_rows // n_matrices // n_parts, tensor.nbytes // n_rows
+        self.row["w_data"][i] = self.memory.weights.address(tensor) + part * rows * stride
+        self.row["w_format"][i], self.row["w_rows"][i], self.row["w_stride"][i] = tensor.type_id, rows, stride
+        self.row["w_step"][i] = n_parts * rows * stride
+
+    def bias(self, i: int, name: str | None) -> None:
+        if name is not None:
+            self.row["w_bias"][i] = self.vector(name)
+
+    def act(self, act: Act) -> Flag:
+        if isinstance(act, ClampedSwiglu):
+            self.row["act_alpha"], self.row["act_limit"] = act.alpha, act.limit
+            return Flag.CLAMPED
+        return Flag.GELU if act == "gelu_tanh" else Flag(0)
+
+    def share(self, share: Buffer | None) -> Flag:
+        """The gate of a row, if there is one."""
+        if share is None:
+            return Flag(0)
+        self.put("share", share)
+        return Flag.ROW_GATE
 
     def choice(self, choice: Choice) -> None:
         self.row["n_experts"], self.row["n_used"] = choice.n_experts, choice.n_used
@@ -232,39 +256,47 @@ def _linear(to: _Row, op: LaneLinear) -> Flag:
     for i, weight in enumerate(op.weights):
         to.matrix(i, weight.weight, op.source.width)
         to.output(i, weight.out)
-        if weight.bias is not None:
-            to.row["w_bias"][i] = to.vector(weight.bias)
-    epilogues = {"store": Flag(0), "add": Flag.ADD, "silu": Flag.GATED, "gelu_tanh": Flag.GATED | Flag.GELU}
-    return flags | epilogues[op.epilogue]
+        to.bias(i, weight.bias)
+    if op.epilogue == "store":
+        return flags
+    return flags | (Flag.ADD if op.epilogue == "add" else Flag.GATED | to.act(op.epilogue))
 
 
 def _route(to: _Row, op: LaneRoute) -> Flag:
     to.row["kind"], to.row["n_weights"] = Kind.ROUTE, 1
     to.matrix(0, op.router.weight, op.source.width)
     to.output(0, op.router.out)
-    if op.router.bias is not None:
-        to.row["w_bias"][0] = to.vector(op.router.bias)
+    to.bias(0, op.router.bias)
     to.choice(op.choice)
-    flags = to.input(op.source, op.acts) | _late(op.out_rows) | _exact(to.f32)
-    return flags | (Flag.SHARE if op.norm_weights else Flag(0))
+    routing = op.routing
+    to.row["n_groups"], to.row["n_groups_used"], to.row["weight_scale"] = routing.n_groups, routing.n_groups_used, routing.scale
+    if routing.bias is not None:
+        to.row["pick_bias"] = to.vector(routing.bias)
+    flags = to.input(op.source, op.acts) | _late(op.out_rows) | _exact(to.f32) | _GATINGS[routing.gating]
+    return flags | (Flag.SHARE if routing.norm_weights else Flag(0))
 
 
 def _experts_up(to: _Row, op: LaneExpertsUp) -> Flag:
     to.row["kind"], to.row["n_weights"] = Kind.EXPERTS_UP, 2
-    for i, name in enumerate((op.gate, op.up)):
-        to.matrix(i, name, op.source.width, op.choice.n_experts)
+    fused = op.gate == op.up
+    for i, (name, bias) in enumerate(((op.gate, op.gate_bias), (op.up, op.up_bias))):
+        to.matrix(i, name, op.source.width, op.choice.n_experts, i if fused else 0, 2 if fused else 1)
+        to.bias(i, bias)
     to.output(0, op.out)
     to.choice(op.choice)
-    flags = to.input(op.source, op.acts) | _late(op.out_rows) | _exact(to.f32)
-    return flags | (Flag.GELU if op.act == "gelu_tanh" else Flag(0))
+    return to.input(op.source, op.acts) | _late(op.out_rows) | _exact(to.f32) | to.act(op.act)
 
 
 def _experts_down(to: _Row, op: LaneExpertsDown) -> Flag:
     to.row["kind"], to.row["n_weights"] = Kind.EXPERTS_DOWN, 1
     to.matrix(0, op.down, op.source.width, op.choice.n_experts)
+    to.bias(0, op.bias)
     to.output(0, op.out)
     to.choice(op.choice)
-    flags = to.input(op.source, op.acts) | _late(op.out_rows) | _exact(to.f32)
+    flags = to.input(op.source, op.acts) | _late(op.out_rows) | _exact(to.f32) | to.share(op.share)
+    if op.beside is not None:
+        to.put("x2", op.beside)
+        flags |= Flag.BESIDE
     return flags | (Flag.ADD if op.add else Flag(0))
 
 
@@ -325,7 +357,7 @@ def _add(to: _Row, op: LaneAdd) -> Flag:
     to.row["kind"], to.row["width"] = Kind.ADD, op.x.width
     to.put("x", op.y)
     to.output(0, op.x)
-    return _late(op.out_rows)
+    return _late(op.out_rows) | to.share(op.share)
 
 
 def _gated_act(to: _Row, op: LaneGatedAct) -> Flag:
@@ -333,7 +365,7 @@ def _gated_act(to: _Row, op: LaneGatedAct) -> Flag:
     to.put("x", op.gate)
     to.put("x2", op.up)
     to.output(0, op.out)
-    return _late(op.out_rows) | (Flag.GELU if op.act == "gelu_tanh" else Flag(0))
+    return _late(op.out_rows) | to.act(op.act)
 
 
 def _rows(to: _Row, op: LaneRows) -> Flag:
@@ -352,6 +384,7 @@ def _late(out_rows: bool) -> Flag:
 
 
 _NO_TURN = Turn(None, None)
+_GATINGS = {"softmax": Flag(0), "sigmoid": Flag.SIGMOID, "softmax_chosen": Flag.CHOSEN}
 _DESCRIBE: dict[type[LaneOp], Callable[[_Row, Any], Flag]] = {
     LaneEmbed: _embed,
     LaneNorm: _norm,

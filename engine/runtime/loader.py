@@ -194,7 +194,7 @@ def _matrices(graph: Graph) -> dict[str, int]:
 def _read_per_token(file: GgufFile, graph: Graph) -> int:
     """Bytes of weights that one decoded token reads: every linear layer, and of the experts those that are chosen."""
     always = {op.weight for op in graph.ops if isinstance(op, Linear)}
-    chosen = [(op, name) for op in graph.ops if isinstance(op, Experts) for name in (op.gate, op.up, op.down)]
+    chosen = [(op, name) for op in graph.ops if isinstance(op, Experts) for name in {op.gate, op.up, op.down}]
     return sum(file.tensors[name].nbytes for name in always) + sum(
         file.tensors[name].nbytes * op.chosen.width // op.n_experts for op, name in chosen
     )

@@ -56,7 +56,7 @@ class Weights:
         if fmt is None:
             supported = ", ".join(sorted(row.name for row in BY_ID.values()))
             raise UnsupportedModel(f"tensor {name} is of type {tensor.type_name}, which has no kernels; supported: {supported}")
-        if len(tensor.shape) < 2 or tensor.shape[0] != n_in or n_in % fmt.block:
+        if not tensor.shape or tensor.shape[0] != n_in or n_in % fmt.block:
             raise GgufError(f"tensor {name} has shape {tensor.shape}, but rows of {n_in} values are needed; get the file again")
         return tensor
 

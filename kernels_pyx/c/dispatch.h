@@ -44,6 +44,8 @@ typedef struct {
     void (*norm)(const float *x, const float *w, float scale, float *y, int64_t n); // y = x * scale * w (w may be NULL: 1)
     void (*silu_mul)(const float *gate, const float *up, float *y, int64_t n);      // y = gate * sigmoid(gate) * up
     void (*gelu_tanh_mul)(const float *gate, const float *up, float *y, int64_t n);
+    // y = min(gate, limit) * sigmoid(alpha * min(gate, limit)) * (clamp(up, -limit, limit) + 1)
+    void (*swiglu_clamped)(const float *gate, const float *up, float *y, int64_t n, float alpha, float limit);
     void (*add)(float *x, const float *y, int64_t n);                               // x += y
     void (*f32_to_f16)(const float *x, uint16_t *y, int64_t n);
     void (*f16_to_f32)(const uint16_t *x, float *y, int64_t n);

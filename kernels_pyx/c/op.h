@@ -24,8 +24,8 @@ typedef enum {
     LD_OP_GATED_ACT = 8,  // y[r] = act(x[r]) * x2[r]
     LD_OP_ROWS = 9,       // y[r] = x[out_rows[r]]
     LD_OP_ROUTE = 10,     // LINEAR of a router into y; the last task picks experts for all rows -> routes, see ld_routes
-    LD_OP_EXPERTS_UP = 11,   // y[s] = act(G_e x[r]) * (U_e x[r]) * weight of slot s, its row r and expert e
-    LD_OP_EXPERTS_DOWN = 12, // y[r] = sum over the slots s of row r of D_e x[s]
+    LD_OP_EXPERTS_UP = 11,   // y[s] = act(G_e x[r]) * (U_e x[r]) * weight of slot s, its row r and expert e (+ biases before act)
+    LD_OP_EXPERTS_DOWN = 12, // y[r] = sum over the slots s of row r of D_e x[s] (+ weight of s * bias_e)
     LD_OP_DELTA_ROWS = 20,   // decode: gated DeltaNet, a row a sequence, split over value heads
     LD_OP_DELTA_CHUNKS = 21, // prefill: the same for chunks of rows, split over key heads
 } ld_op_kind;
@@ -47,10 +47,15 @@ enum {
     LD_F_GELU = 8192,     // gated act: gelu-tanh, else silu
     LD_F_SLOTS = 16384,   // the op has a row a slot: n_used times as many
     LD_F_SHARE = 32768,   // ROUTE: weights are divided by their sum
-    LD_F_GATE = 1 << 20,  // MERGE, ATTEND_TILES: heads are multiplied with sigmoid(x2): head h at h * q_step + head_dim of its row
-    LD_F_TILED = 1 << 21, // DELTA: value head h reads key head h % n_kv_heads, else h / (n_heads / n_kv_heads)
-    LD_F_JOINED = 1 << 22, // DELTA: x holds by key head its query, key, values and gates; else x q, k, v and x2 the gates
-    LD_F_PAIRED = 1 << 23, // DELTA: beta and alpha are one buffer, by key head its betas, then its alphas
+    LD_F_SIGMOID = 1 << 16,  // ROUTE: an expert's likelihood is the sigmoid of its logit, else the softmax over all
+    LD_F_CHOSEN = 1 << 17,   // ROUTE: it is the logit, and weights are the softmax over the chosen
+    LD_F_CLAMPED = 1 << 18,  // gated act: min(g, limit) * sigmoid(alpha min(g, limit)) * (clamp(u, limit) + 1)
+    LD_F_BESIDE = 1 << 19,   // EXPERTS_DOWN: y += x2 too, what an expert that every row passes has made
+    LD_F_ROW_GATE = 1 << 20, // ADD, BESIDE: x or x2 counts times the sigmoid of the row's one value at share_offset
+    LD_F_GATE = 1 << 24,     // MERGE, ATTEND_TILES: head h counts times the sigmoids of x2, from h * q_step + head_dim of its row on
+    LD_F_TILED = 1 << 25,    // DELTA: value head h reads key head h % n_kv_heads, else h / (n_heads / n_kv_heads)
+    LD_F_JOINED = 1 << 26,   // DELTA: x holds by key head its query, key, values and gates; else x q, k, v and x2 the gates
+    LD_F_PAIRED = 1 << 27,   // DELTA: beta and alpha are one buffer, by key head its betas, then its alphas
 };
 
 // Q8_0 has an f16 scale for every 32 values of a token and KV head, INT8 one for all of them; x ~ scale * q, |q| <= 127.
@@ -64,7 +69,7 @@ typedef enum { LD_KV_F32 = 0, LD_KV_F16 = 1, LD_KV_Q8_0 = 2, LD_KV_INT8 = 3, LD_
     F(int32_t, "i4", parts)           /* NORM: equal parts of a row, each normed alone */                                        \
     F(int64_t, "i8", x_offset)        /* input buffer; MERGE: partials */                                                        \
     F(int64_t, "i8", x_stride)        /* floats from row to row */                                                               \
-    F(int64_t, "i8", x2_offset)       /* GATED_ACT: up; DELTA, GATE: gates */                                                                       \
+    F(int64_t, "i8", x2_offset)       /* GATED_ACT: up; BESIDE: what is added; DELTA, GATE: gates */                             \
     F(int64_t, "i8", x2_stride)                                                                                                  \
     F(int64_t, "i8", width)           /* values per input row (k of the linears; width of pointwise ops) */                      \
     F(uint64_t, "u8", norm_w)         /* const float*, `width / parts` values, 0 = ones */                                       \
@@ -73,12 +78,13 @@ typedef enum { LD_KV_F32 = 0, LD_KV_F16 = 1, LD_KV_Q8_0 = 2, LD_KV_INT8 = 3, LD_
     A(int64_t, "i8", act_stride, 3)      /* bytes from row to row */                                                             \
     A(uint64_t, "u8", w_data, 4)         /* const uint8_t*: weight matrices, all of `width` columns */                           \
     A(int64_t, "i8", w_stride, 4)        /* bytes from row to row */                                                             \
-    A(int64_t, "i8", w_rows, 4)          /* rows; EMBED: n_vocab; EXPERTS: of one expert, all lie in a row */                    \
+    A(int64_t, "i8", w_rows, 4)          /* rows; EMBED: n_vocab; EXPERTS: of one expert */                                      \
     A(int32_t, "i4", w_format, 4)        /* ggml type id */                                                                      \
-    A(uint64_t, "u8", w_bias, 4)         /* const float*, w_rows values, 0 = none */                                             \
+    A(uint64_t, "u8", w_bias, 4)         /* const float*, w_rows values (EXPERTS: of each), 0 = none */                           \
+    A(int64_t, "i8", w_step, 4)          /* EXPERTS: bytes from the matrix of one expert to that of the next */                  \
     A(int64_t, "i8", y_offset, 4)        /* output per weight, or the one output; LD_LOGITS */                                   \
     A(int64_t, "i8", y_stride, 4)        /* floats */                                                                            \
-    F(int64_t, "i8", q_offset)        /* POSITION, ATTEND: q, k, v buffers; DELTA: beta, alpha */                                              \
+    F(int64_t, "i8", q_offset)        /* POSITION, ATTEND: q, k, v buffers; DELTA: beta, alpha */                                \
     F(int64_t, "i8", q_stride)                                                                                                   \
     F(int64_t, "i8", k_offset)                                                                                                   \
     F(int64_t, "i8", k_stride)                                                                                                   \
@@ -93,8 +99,16 @@ typedef enum { LD_KV_F32 = 0, LD_KV_F16 = 1, LD_KV_Q8_0 = 2, LD_KV_INT8 = 3, LD_
     F(int32_t, "i4", v_type)                                                                                                     \
     F(int32_t, "i4", n_experts)       /* ROUTE, EXPERTS */                                                                       \
     F(int32_t, "i4", n_used)          /* experts that a row passes */                                                            \
+    F(int32_t, "i4", n_groups)        /* ROUTE: equal groups of experts; > 1: only experts of the best groups are chosen */      \
+    F(int32_t, "i4", n_groups_used)                                                                                              \
     F(int32_t, "i4", reserved)        /* 0 */                                                                                    \
     F(int64_t, "i8", routes_offset)   /* ld_routes in the arena */                                                               \
+    F(uint64_t, "u8", pick_bias)      /* ROUTE: const float*, added to the likelihoods that are compared, 0 = none */            \
+    F(double, "f8", weight_scale)     /* ROUTE: factor of the weights */                                                         \
+    F(int64_t, "i8", share_offset)    /* ROW_GATE: one value a row */                                                            \
+    F(int64_t, "i8", share_stride)                                                                                               \
+    F(double, "f8", act_alpha)        /* CLAMPED */                                                                              \
+    F(double, "f8", act_limit)                                                                                                   \
     F(double, "f8", scale)            /* of the scores */                                                                        \
     F(uint64_t, "u8", rope_table)     /* const float*: per position n_rot/2 cosines, then n_rot/2 sines */                       \
     F(uint64_t, "u8", q_norm_w)       /* const float*, head_dim values, 0 = no norm */                                           \

@@ -94,6 +94,7 @@ ld_program *ld_program_new(const ld_op *ops, int64_t n_ops, uint8_t *base, int64
         node->op = ops[at];
         node->index = (int)at;
         resolve(node, table);
+        node->own_rows = ops[at].kind == LD_OP_EXPERTS_DOWN ? max_rows * ops[at].n_used : LD_FEW_MAX;
         wrong = ld_node_check(node, max_rows, bytes, table);
         if (wrong) break;
         if (node->op.kind == LD_OP_LINEAR || node->op.kind == LD_OP_ROUTE) ld_linear_split(node, n_workers);

@@ -15,7 +15,7 @@ from engine.runtime.step import StepBatch
 from tests.helpers.models import GOLDEN
 
 LLAMAS = ("llama-gqa-rope3", "llama-mha-spm")
-MODELS = (*LLAMAS, "qwen3", "qwen3-yarn", "qwen3moe")
+MODELS = (*LLAMAS, "qwen3", "qwen3-yarn", "qwen3moe", "qwen2", "qwen2moe", "glm4moe")
 PROMPTS = ("short", "medium", "long")
 BLOCK = 32
 

@@ -5,8 +5,9 @@ Pre-norm blocks, grouped-query attention, interleaved RoPE (the converter permut
 
 from __future__ import annotations
 
+from engine.arch.experts import MAX_EXPERTS, moe_ffn
 from engine.arch.hparams import Header
-from engine.arch.parts import MAX_EXPERTS, attention, decoder, dense_ffn, frame, moe_ffn, norm
+from engine.arch.parts import attention, decoder, dense_ffn, frame, norm
 from engine.arch.registry import family
 from engine.arch.spec import BlockSpec, ModelSpec
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from engine.arch.experts import moe_ffn, shared_expert
 from engine.arch.hparams import Header
-from engine.arch.parts import Frame, attention, decoder, dense_ffn, frame, moe_ffn, norm
+from engine.arch.parts import Frame, attention, decoder, dense_ffn, frame, norm
 from engine.arch.parts_delta import delta_net, recurrent_layers
 from engine.arch.registry import family
 from engine.arch.spec import BlockSpec, DenseFfn, ModelSpec, MoeFfn
@@ -23,7 +24,7 @@ def build_dense(header: Header) -> ModelSpec:
         UnsupportedModel: a RoPE scaling or a width that is not run. GgufError: missing or contradicting metadata and tensors.
     """
     common = frame(header)
-    widths = header.per_layer("feed_forward_length", common.n_blocks)[: common.n_layers]
+    widths = header.per_layer("feed_forward_length", common.n_layers)
     ffns = [dense_ffn(header, common.n_embd, index, n_ff) for index, n_ff in enumerate(widths)]
     return _decoder(header, common, ffns, tiled=True)
 
@@ -42,8 +43,12 @@ def build_next(header: Header) -> ModelSpec:
 
 def _mixture(header: Header, *, tiled: bool) -> ModelSpec:
     common = frame(header)
-    widths = header.per_layer("expert_feed_forward_length", common.n_blocks)[: common.n_layers]
-    ffns = [moe_ffn(header, common.n_embd, index, n_ff) for index, n_ff in enumerate(widths)]
+    widths = header.per_layer("expert_feed_forward_length", common.n_layers)
+    n_shared = header.integer("expert_shared_feed_forward_length", low=1)
+    ffns = [
+        moe_ffn(header, common.n_embd, index, n_ff, shared=shared_expert(header, common.n_embd, index, n_shared, gated=True))
+        for index, n_ff in enumerate(widths)
+    ]
     return _decoder(header, common, ffns, tiled=tiled)
 
 
@@ -60,7 +65,7 @@ def _block(header: Header, common: Frame, index: int, ffn: DenseFfn | MoeFfn, re
         norm=norm(header, f"{at}.attn_norm", common.n_embd, common.eps),
         mixer=delta_net(header, common.n_embd, index, common.eps, tiled=tiled)
         if recurrent
-        else attention(header, common, index, "neox", qk_norm=True, gated=True),
+        else attention(header, common, index, "neox", qk_norm=True, partial=True, gated=True),
         ffn_norm=norm(header, f"{at}.post_attention_norm", common.n_embd, common.eps),
         ffn=ffn,
     )

@@ -65,6 +65,10 @@ static const char *check_linear(const ld_node *node, int64_t rows, int64_t bytes
     return check_input(op, rows, bytes);
 }
 
+static int bad_row_gate(const ld_op *op, int64_t rows, int64_t bytes) {
+    return op->flags & LD_F_ROW_GATE && !inside(op->share_offset, op->share_stride, 1, rows, bytes);
+}
+
 static const char *check_experts(const ld_node *node, int64_t rows, int64_t bytes, const ld_table *table) {
     const ld_op *op = &node->op;
     if (op->n_used < 1 || op->n_used > op->n_experts || op->n_used > LD_MAX_USED || op->n_experts > 1 << 16) return "bad experts";
@@ -73,6 +77,9 @@ static const char *check_experts(const ld_node *node, int64_t rows, int64_t byte
         return "routes outside the arena";
     if (op->kind == LD_OP_ROUTE) {
         if (op->n_weights != 1 || op->w_rows[0] != op->n_experts || op->y_offset[0] == LD_LOGITS) return "a router of another size";
+        if (op->n_groups > 1 && (op->n_experts % op->n_groups || op->n_groups_used < 1 || op->n_groups_used > op->n_groups ||
+                                 op->n_groups_used * (op->n_experts / op->n_groups) < op->n_used))
+            return "bad groups of experts";
         return check_linear(node, rows, bytes, table);
     }
     int up = op->kind == LD_OP_EXPERTS_UP;
@@ -80,11 +87,15 @@ static const char *check_experts(const ld_node *node, int64_t rows, int64_t byte
     for (int i = 0; i < op->n_weights; i++) {
         const char *wrong = check_weight(op, i, table);
         if (wrong) return wrong;
+        if (op->w_step[i] < op->w_rows[i] * op->w_stride[i]) return "experts overlap";
     }
+    if (op->flags & LD_F_BESIDE && (up || !inside(op->x2_offset, op->x2_stride, op->w_rows[0], rows, bytes)))
+        return "what is added lies outside the arena";
+    if (bad_row_gate(op, rows, bytes)) return "gates outside the arena";
     if (!inside(op->y_offset[0], op->y_stride[0], op->w_rows[0], up ? slots : rows, bytes)) return "output outside the arena";
     int64_t inputs = up ? rows : slots;
     if (op->flags & LD_F_PREPARED) return check_acts(node, inputs, bytes);
-    if (inputs > LD_FEW_MAX) return "too many rows for an input stage of each worker's own";
+    if (inputs > (up ? LD_FEW_MAX : LD_OWN_SLOTS)) return "too many rows for an input stage of each worker's own";
     return check_input(op, inputs, bytes);
 }
 
@@ -139,6 +150,7 @@ static const char *check_pointwise(const ld_op *op, int64_t rows, int64_t bytes)
     if (!inside(op->x_offset, op->x_stride, op->width, rows, bytes)) return "input outside the arena";
     if (op->kind == LD_OP_GATED_ACT && !inside(op->x2_offset, op->x2_stride, op->width, rows, bytes))
         return "second input outside the arena";
+    if (op->kind == LD_OP_ADD && bad_row_gate(op, rows, bytes)) return "gates outside the arena";
     if (op->kind == LD_OP_NORM && (op->parts < 1 || op->width % op->parts)) return "unequal parts";
     return NULL;
 }

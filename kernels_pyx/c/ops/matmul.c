@@ -16,14 +16,14 @@ static int64_t temp_floats(const ld_node *node, int64_t max_rows) {
     return node->op.flags & (LD_F_ADD | LD_F_GATED) ? (few > many ? few : many) : 0;
 }
 
-// Scratch: [one f32 row][acts of LD_FEW_MAX rows, unless PREPARED][outputs before the epilogue][unpacked weights]
+// Scratch: [one f32 row][acts of own_rows rows, unless PREPARED][outputs before the epilogue][unpacked weights]
 static int64_t acts_at(const ld_node *node) { return ld_round(node->op.width * 4, 64); }
 
 int64_t ld_input_bytes(const ld_node *node) {
     int64_t at = acts_at(node);
     if (node->op.flags & LD_F_PREPARED) return at;
     for (int a = 0; a < LD_N_ACTS; a++)
-        if (node->acts_mask >> a & 1) at += LD_FEW_MAX * act_stride(a, node->op.width);
+        if (node->acts_mask >> a & 1) at += node->own_rows * act_stride(a, node->op.width);
     return at;
 }
 
@@ -90,7 +90,7 @@ const uint8_t *ld_input_of(const ld_node *node, ld_ctx *ctx, int64_t n_rows, int
     for (int a = 0; a < LD_N_ACTS; a++)
         if (node->acts_mask >> a & 1) {
             base[a] = at;
-            at += LD_FEW_MAX * act_stride(a, node->op.width);
+            at += node->own_rows * act_stride(a, node->op.width);
         }
     *stride = act_stride(act, node->op.width);
     if (ctx->input_made == node->index + 1) return base[act];

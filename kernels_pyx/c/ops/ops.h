@@ -1,5 +1,7 @@
 // What program.c asks of each op kind: how many tasks it has for a step, and one task done by one worker.
 #pragma once
+#include <math.h>
+
 #include "../attn.h"
 #include "../dispatch.h"
 #include "../op.h"
@@ -17,6 +19,7 @@ typedef struct {
     int64_t tasks_few[LD_MAX_WEIGHTS], tasks_many[LD_MAX_WEIGHTS];
     int64_t tile_rows;                   // ATTEND_TILES: rows per task
     int64_t heads;                       // DELTA_CHUNKS: value heads per task
+    int64_t own_rows;                    // rows of an input stage of each worker's own
 } ld_node;
 
 // One worker's view of a running step.
@@ -48,6 +51,14 @@ static inline float *ld_row(const ld_ctx *ctx, int64_t offset, int64_t stride, i
     return offset == LD_LOGITS ? ctx->state->logits + row * ctx->state->logits_stride
                                : (float *)(ctx->base + offset) + row * stride;
 }
+static inline float ld_sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
+static inline void ld_add_scaled(float *y, const float *x, float scale, int64_t n) {
+    for (int64_t i = 0; i < n; i++) y[i] += scale * x[i];
+}
+// What the values that an op adds count for in row r: LD_F_ROW_GATE.
+static inline float ld_row_gate(const ld_node *node, const ld_ctx *ctx, int64_t row) {
+    return node->op.flags & LD_F_ROW_GATE ? ld_sigmoid(*ld_row(ctx, node->op.share_offset, node->op.share_stride, row)) : 1.0f;
+}
 void ld_bad_value(ld_ctx *ctx, const ld_node *node); // records the first op that met a value that is not finite
 
 // matmul.c
@@ -60,12 +71,15 @@ void ld_linear_task(const ld_node *node, ld_ctx *ctx, int64_t task);
 void ld_prepare_task(const ld_node *node, ld_ctx *ctx, int64_t task);
 void ld_linear_split(ld_node *node, int n_workers);
 
+// route.c
+int64_t ld_route_scratch(const ld_node *node, int64_t max_rows);
+void ld_route(const ld_node *node, ld_ctx *ctx); // after the last task of ROUTE: picks and groups
+ld_routes ld_routes_of(const ld_node *node, const ld_ctx *ctx);
+
 // experts.c
 void ld_experts_split(ld_node *node, int n_workers);
-int64_t ld_route_scratch(const ld_node *node, int64_t max_rows);
 int64_t ld_experts_scratch(const ld_node *node, int64_t max_rows);
 int64_t ld_experts_tasks(const ld_node *node, int64_t n_rows);
-void ld_route(const ld_node *node, ld_ctx *ctx); // after the last task of ROUTE: picks and groups
 void ld_experts_up_task(const ld_node *node, ld_ctx *ctx, int64_t task);
 void ld_experts_down_task(const ld_node *node, ld_ctx *ctx, int64_t task);
 
@@ -97,4 +111,5 @@ void ld_gated_act(const ld_node *node, const ld_ctx *ctx, const float *gate, con
 void ld_turn_head(const ld_node *node, ld_ctx *ctx, int64_t row, float *head, int is_key);
 void ld_store_row(const ld_node *node, ld_ctx *ctx, int64_t row, int64_t kv_head, const float *k, uint16_t *halves);
 
+#define LD_OWN_SLOTS LD_MAX_USED // rows of an EXPERTS_DOWN's own input stage, at most
 #define LD_POINTWISE_ROWS 8 // rows per task of pointwise ops

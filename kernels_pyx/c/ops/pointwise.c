@@ -50,11 +50,17 @@ void ld_norm_task(const ld_node *node, ld_ctx *ctx, int64_t task) {
 void ld_add_task(const ld_node *node, ld_ctx *ctx, int64_t task) {
     span rows = rows_of(node, ctx, task);
     for (int64_t r = rows.first; r < rows.end; r++)
-        ctx->table->vec.add(out_row(node, ctx, r), in_row(node, ctx, r), node->op.width);
+        if (node->op.flags & LD_F_ROW_GATE)
+            ld_add_scaled(out_row(node, ctx, r), in_row(node, ctx, r), ld_row_gate(node, ctx, r), node->op.width);
+        else
+            ctx->table->vec.add(out_row(node, ctx, r), in_row(node, ctx, r), node->op.width);
 }
 
 void ld_gated_act(const ld_node *node, const ld_ctx *ctx, const float *gate, const float *up, float *y, int64_t n) {
-    (node->op.flags & LD_F_GELU ? ctx->table->vec.gelu_tanh_mul : ctx->table->vec.silu_mul)(gate, up, y, n);
+    if (node->op.flags & LD_F_CLAMPED)
+        ctx->table->vec.swiglu_clamped(gate, up, y, n, (float)node->op.act_alpha, (float)node->op.act_limit);
+    else
+        (node->op.flags & LD_F_GELU ? ctx->table->vec.gelu_tanh_mul : ctx->table->vec.silu_mul)(gate, up, y, n);
 }
 
 void ld_gated_act_task(const ld_node *node, ld_ctx *ctx, int64_t task) {

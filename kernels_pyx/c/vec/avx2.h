@@ -87,6 +87,17 @@ static void ld_gelu_tanh_mul_avx2(const float *gate, const float *up, float *y, 
     LD_EACH8(LD_STORE8(y, _mm256_mul_ps(ld_gelu_tanh8(LD_LOAD8(gate)), LD_LOAD8(up)));)
 }
 
+// min and max give their second operand when one is not a number, so a NaN goes through.
+static void ld_swiglu_clamped_avx2(const float *gate, const float *up, float *y, int64_t n, float alpha, float limit) {
+    const __m256 top = _mm256_set1_ps(limit), bottom = _mm256_set1_ps(-limit), one = _mm256_set1_ps(1.0f), steep = _mm256_set1_ps(-alpha);
+    LD_EACH8({
+        const __m256 g = _mm256_min_ps(top, LD_LOAD8(gate));
+        const __m256 u = _mm256_max_ps(bottom, _mm256_min_ps(top, LD_LOAD8(up)));
+        const __m256 swish = _mm256_div_ps(g, _mm256_add_ps(one, ld_exp8(_mm256_mul_ps(steep, g))));
+        LD_STORE8(y, _mm256_mul_ps(swish, _mm256_add_ps(u, one)));
+    })
+}
+
 static void ld_add_avx2(float *x, const float *y, int64_t n) { LD_EACH8(LD_STORE8(x, _mm256_add_ps(LD_LOAD8(x), LD_LOAD8(y)));) }
 
 static void ld_f32_to_f16_avx2(const float *x, uint16_t *y, int64_t n) {
