@@ -15,7 +15,8 @@ from engine.runtime.step import StepBatch
 from tests.helpers.models import GOLDEN
 
 LLAMAS = ("llama-gqa-rope3", "llama-mha-spm")
-MODELS = (*LLAMAS, "qwen3", "qwen3-yarn", "qwen3moe", "qwen2", "qwen2moe", "glm4moe")
+HYBRIDS = ("qwen35", "qwen35moe", "qwen35moe-fused-gate_up", "qwen3next", "qwen3next-legacy-ssm_in")
+MODELS = (*LLAMAS, "qwen3", "qwen3-yarn", "qwen3moe", "qwen2", "qwen2moe", "glm4moe", *HYBRIDS)
 PROMPTS = ("short", "medium", "long")
 BLOCK = 32
 
