@@ -278,6 +278,8 @@ def delta_step(
         new = &after[0]
     else:
         new = <float *>old
+    if <uintptr_t>new % 64:
+        raise ValueError("the matrix must be 64-byte aligned")
     _table(isa).delta.step(old, new, &k[0], &q[0], &v[0], decay, rate, &out[0], dim)
 
 

@@ -194,7 +194,9 @@ class DeltaNet:
     """Linear attention by the gated delta rule (https://arxiv.org/abs/2412.06464) behind a causal depthwise convolution.
 
     Per value head, with M the state (keys x values), q and k of unit length and q scaled by dim**-0.5:
-    M *= exp(a * softplus(alpha + dt)); M += k (sigmoid(beta) * (v - M^T k))^T; out = norm(M^T q) * silu(z).
+    M *= exp(min(0, a) * softplus(alpha + dt)); M += k (sigmoid(beta) * (v - M^T k))^T; out = norm(M^T q) * silu(z).
+
+    a is -exp of what was trained. Where a file has it positive, matrices would grow without bound: they then neither grow nor fade.
 
     qkv: to the channels of the convolution (`joined`: with z); conv [n_taps, n_channels], dt and a [n_v_heads], norm [dim] name
     tensors. z is None where `joined`; alpha is None where `paired`: then beta gives both.

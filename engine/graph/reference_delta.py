@@ -100,8 +100,8 @@ def delta_rule(
 
 
 def gates(inputs: DeltaInputs, dt: F32, a: F32) -> tuple[F32, F32]:
-    """(decay, rate), [n, n_v] each: exp(a softplus(alpha + dt)) and sigmoid(beta)."""
-    decay: F32 = np.exp(a * np.logaddexp(np.float32(0), inputs.alpha + dt))
+    """(decay, rate), [n, n_v] each: exp(min(0, a) softplus(alpha + dt)) and sigmoid(beta)."""
+    decay: F32 = np.exp(np.minimum(a, 0) * np.logaddexp(np.float32(0), inputs.alpha + dt))
     rate: F32 = np.float32(1) / (np.float32(1) + np.exp(-inputs.beta))
     return decay, rate
 

@@ -121,7 +121,7 @@ typedef enum { LD_KV_F32 = 0, LD_KV_F16 = 1, LD_KV_Q8_0 = 2, LD_KV_INT8 = 3, LD_
     F(int32_t, "i4", q_step)          /* floats from head to head of q, 0 = head_dim */                                          \
     F(int32_t, "i4", n_taps)          /* DELTA; its n_heads are of values, n_kv_heads of keys, all head_dim wide */              \
     F(uint64_t, "u8", conv_w)         /* DELTA: const float*, [n_taps][channels] */                                              \
-    F(uint64_t, "u8", dt)             /* DELTA: const float*, n_heads values: decay = exp(decay softplus(alpha + dt)) */         \
+    F(uint64_t, "u8", dt)             /* DELTA: const float*, n_heads values: exp(min(0, decay) softplus(alpha + dt)) fades */ \
     F(uint64_t, "u8", decay)                                                                                                     \
     F(uint64_t, "u8", state)          /* DELTA: the layer's part of slot 0: inputs [n_taps - 1][channels], matrices of the heads */ \
     F(int64_t, "i8", state_stride)    /* bytes from slot to slot */

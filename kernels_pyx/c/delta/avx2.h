@@ -45,7 +45,7 @@ LD_INLINE void ld_columns_avx2(const float *from, float *to, const float *k, con
         const __m256 ki = _mm256_broadcast_ss(k + i);
         LD_UNROLL for (int c = 0; c < vectors; c++) {
             const __m256 old = from ? _mm256_mul_ps(keep, _mm256_loadu_ps(from + i * dim + 8 * c)) : _mm256_setzero_ps();
-            _mm256_storeu_ps(to + i * dim + 8 * c, _mm256_fmadd_ps(ki, d[c], old));
+            _mm256_stream_ps(to + i * dim + 8 * c, _mm256_fmadd_ps(ki, d[c], old));
         }
     }
 }
@@ -58,6 +58,7 @@ static void ld_delta_step_avx2(const float *from, float *to, const float *k, con
         ld_columns_avx2(from ? from + j : NULL, to + j, k, q, v + j, decay, rate, kq, out + j, dim,
                         j + 64 <= dim ? 32 : dim * dim - j, 4);
     if (j < dim) ld_columns_avx2(from ? from + j : NULL, to + j, k, q, v + j, decay, rate, kq, out + j, dim, dim * dim - j, 2);
+    _mm_sfence();
 }
 
 static const ld_delta_kernels ld_delta_avx2 = LD_DELTA(LD_ISA_AVX2, avx2);

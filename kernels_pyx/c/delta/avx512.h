@@ -36,7 +36,7 @@ LD_INLINE void ld_columns_avx512(const float *from, float *to, const float *k, c
         const __m512 ki = _mm512_set1_ps(k[i]);
         LD_UNROLL for (int c = 0; c < vectors; c++) {
             const __m512 old = from ? _mm512_mul_ps(keep, _mm512_loadu_ps(from + i * dim + 16 * c)) : _mm512_setzero_ps();
-            _mm512_storeu_ps(to + i * dim + 16 * c, _mm512_fmadd_ps(ki, d[c], old));
+            _mm512_stream_ps(to + i * dim + 16 * c, _mm512_fmadd_ps(ki, d[c], old));
         }
     }
 }
@@ -49,6 +49,7 @@ static void ld_delta_step_avx512(const float *from, float *to, const float *k, c
         ld_columns_avx512(from ? from + j : NULL, to + j, k, q, v + j, decay, rate, kq, out + j, dim,
                           j + 64 <= dim ? 32 : dim * dim - j, 2);
     if (j < dim) ld_columns_avx512(from ? from + j : NULL, to + j, k, q, v + j, decay, rate, kq, out + j, dim, dim * dim - j, 1);
+    _mm_sfence();
 }
 
 static const ld_delta_kernels ld_delta_avx512 = LD_DELTA(LD_ISA_AVX512, avx512);

@@ -114,7 +114,7 @@ static void unit(const ld_node *node, ld_ctx *ctx, float *x, float scale) {
 static float log_decay(const ld_op *op, const ld_ctx *ctx, const places *p, int64_t row) {
     float x = ld_row(ctx, op->k_offset, op->k_stride, row)[p->alpha] + ((const float *)(uintptr_t)op->dt)[p->head];
     float softplus = x > 20.0f ? x : log1pf(expf(x));
-    return ((const float *)(uintptr_t)op->decay)[p->head] * softplus;
+    return fminf(0.0f, ((const float *)(uintptr_t)op->decay)[p->head]) * softplus;
 }
 
 static float rate_of(const ld_op *op, const ld_ctx *ctx, const places *p, int64_t row) {
