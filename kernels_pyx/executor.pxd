@@ -12,6 +12,7 @@ cdef extern from "op.h":
         int64_t n_rows
         int64_t n_out
         int64_t n_seqs
+        int64_t n_groups
         const int32_t *token_ids
         const int32_t *positions
         const int32_t *seq_of_row

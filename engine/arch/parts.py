@@ -55,15 +55,7 @@ def decoder(header: Header, common: Frame, blocks: tuple[BlockSpec, ...]) -> Mod
         blocks=blocks,
         out_norm=norm(header, "output_norm", common.n_embd, common.eps),
         head=header.linear("output", common.n_embd, n_vocab) if header.has("output.weight") else tied,
-        notes=_notes(header),
     )
-
-
-def _notes(header: Header) -> tuple[str, ...]:
-    extra = header.n_extra
-    notes = (f"{extra} extra layers for predicting several tokens are not used",) if extra else ()
-    n_vision = sum(name.startswith(("v.", "mm.")) for name in header.tensors)
-    return (*notes, f"{n_vision} tensors for pictures are not used") if n_vision else notes
 
 
 def norm(header: Header, name: str, width: int, eps: float) -> Norm:
@@ -134,11 +126,8 @@ def rope(header: Header, kind: RopeKind, head_dim: int, *, partial: bool = False
     """
     n_rot = header.integer("rope.dimension_count", head_dim, low=2, high=4096)
     if n_rot > head_dim or n_rot % 2 or not (partial or n_rot == head_dim):
-        whole = "at most" if partial else "whole"
-        raise GgufError(
-            f"{header.key('rope.dimension_count')} is {n_rot}, {header.architecture} rotates {whole} heads of {head_dim} "
-            "(an even number)"
-        )
+        what = f"at most the {head_dim} values of a head" if partial else f"whole heads of {head_dim}"
+        raise GgufError(f"{header.key('rope.dimension_count')} is {n_rot}, {header.architecture} rotates {what} (an even number)")
     scaling = header.text("rope.scaling.type", "linear", ("none", "linear", "yarn", "longrope"))
     if scaling == "longrope":
         raise UnsupportedModel(f"{header.key('rope.scaling.type')} is longrope; this version runs none, linear and yarn")

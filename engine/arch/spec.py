@@ -63,7 +63,11 @@ class Linear:
 
 @dataclass(frozen=True, slots=True)
 class Attention:
-    """Causal softmax attention with grouped KV heads: query head h reads KV head h // (n_heads / n_kv_heads)."""
+    """Causal softmax attention with grouped KV heads: query head h reads KV head h // (n_heads / n_kv_heads).
+
+    window: a row sees its own key and window - 1 before it, None = all. sinks: tensor [n_heads] f32, a logit per head that takes
+    part in the softmax without a value. softcap: scores become softcap * tanh(score / softcap), 0 = as they are.
+    """
 
     q: Linear
     k: Linear
@@ -77,6 +81,9 @@ class Attention:
     rope: Rope
     q_norm: Norm | None = None
     k_norm: Norm | None = None
+    window: int | None = None
+    sinks: str | None = None
+    softcap: float = 0.0
     gated: bool = False
     """q gives head_dim gates behind the queries of each head; the heads' outputs are multiplied with their sigmoids."""
 
@@ -196,7 +203,7 @@ class DeltaNet:
     Per value head, with M the state (keys x values), q and k of unit length and q scaled by dim**-0.5:
     M *= exp(min(0, a) * softplus(alpha + dt)); M += k (sigmoid(beta) * (v - M^T k))^T; out = norm(M^T q) * silu(z).
 
-    a is -exp of what was trained. Where a file has it positive, matrices would grow without bound: they then neither grow nor fade.
+    a is -exp of what was trained. Where a file has it positive, matrices would grow without bound; they then just do not fade.
 
     qkv: to the channels of the convolution (`joined`: with z); conv [n_taps, n_channels], dt and a [n_v_heads], norm [dim] name
     tensors. z is None where `joined`; alpha is None where `paired`: then beta gives both.
@@ -216,20 +223,22 @@ class DeltaNet:
 
 @dataclass(frozen=True, slots=True)
 class BlockSpec:
-    """x += mixer(norm(x)); x += ffn(ffn_norm(x))."""
+    """x += post_norm(mixer(norm(x))); x += ffn_post_norm(ffn(ffn_norm(x))). Post-norms that are None change nothing."""
 
     index: int
     norm: Norm
     mixer: Attention | DeltaNet
     ffn_norm: Norm
     ffn: DenseFfn | MoeFfn
+    post_norm: Norm | None = None
+    ffn_post_norm: Norm | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ModelSpec:
     """A whole decoder: embedding, blocks, final norm, head. `head.weight` equals `embed` where the two are tied.
 
-    notes: sentences about what the file holds and this version leaves out.
+    embed_scale multiplies the rows of the embedding. softcap: logits become softcap * tanh(logit / softcap), 0 = as they are.
     """
 
     architecture: str
@@ -240,7 +249,8 @@ class ModelSpec:
     blocks: tuple[BlockSpec, ...]
     out_norm: Norm
     head: Linear
-    notes: tuple[str, ...] = ()
+    embed_scale: float = 1.0
+    softcap: float = 0.0
 
     @property
     def n_layers(self) -> int:

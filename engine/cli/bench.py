@@ -16,6 +16,8 @@ from typing import Any
 import numpy as np
 
 import engine
+from engine.api.values import LoadOptions
+from engine.arch.cache_groups import Window, windows
 from engine.arch.spec import DeltaNet, Linear, ModelSpec, MoeFfn
 from engine.cli.direct import Direct, opened
 from engine.cli.options import add_json_option, add_load_options, load_options
@@ -32,11 +34,11 @@ READ_PROBE_BYTES = 192 << 20
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What one token costs: bytes of weights read in decode, multiply-adds in prefill, KV bytes a token of context."""
+    """What one token costs: bytes of weights read in decode, multiply-adds in prefill; by window, KV bytes of a key seen."""
 
     weight_bytes: int
     multiply_adds: int
-    kv_bytes: int
+    kv_bytes: tuple[tuple[Window, int], ...]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -58,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
     longest = max(args.d) + max(*args.p, *args.n, 1)
     with opened(args, longest) as direct:
         options = load_options(args)
-        cost = work(direct, token_bytes(direct.model.spec, options.k_type, options.v_type))
+        cost = work(direct, options)
         threads = options.n_threads or len(os.sched_getaffinity(0))
         tests = [("pp", n, d) for d in args.d for n in args.p if n] + [("tg", n, d) for d in args.d for n in args.n if n]
         samples: dict[tuple[str, int, int], list[float]] = {test: [] for test in tests}
@@ -123,14 +125,14 @@ def filler(n: int, n_vocab: int) -> list[int]:
     return [int(one) for one in np.random.default_rng(0).integers(0, n_vocab, n)]
 
 
-def work(direct: Direct, kv_bytes: int) -> Work:
-    """The cost of a token of this model. kv_bytes: of the cache, that attention reads of each earlier token."""
+def work(direct: Direct, options: LoadOptions) -> Work:
+    """The cost of a token of this model with the cache types of `options`."""
     spec, tensors = direct.model.spec, direct.file.tensors
     layers = linears(spec)
     return Work(
         weight_bytes=round(sum(tensors[one.weight].nbytes * share for one, share, _ in layers)),
         multiply_adds=sum(one.n_in * one.n_out * n for one, _, n in layers),
-        kv_bytes=kv_bytes,
+        kv_bytes=tuple(zip(windows(spec), token_bytes(spec, options.k_type, options.v_type), strict=True)),
     )
 
 
@@ -165,7 +167,8 @@ def row(
     """
     kind, n, depth = test
     rate = median(rates)
-    bytes_per_token = cost.weight_bytes + cost.kv_bytes * (depth + n / 2)
+    length = depth + n / 2
+    bytes_per_token = cost.weight_bytes + sum(nbytes * min(window or length, length) for window, nbytes in cost.kv_bytes)
     return {
         "test": f"{kind}{n}",
         "depth": depth,

@@ -8,7 +8,7 @@ from typing import Any
 
 from engine.cli.output import note, write_json, write_text
 from engine.gguf import keys
-from engine.gguf.info import GgufFile, unit_of
+from engine.gguf.info import PICTURE_TENSORS, GgufFile, unit_of
 from engine.gguf.reader import read_gguf
 from engine.gguf.types import EXACT_TYPES
 from engine.tokenizer.rules import check_tokenizer
@@ -77,9 +77,9 @@ def _warnings(file: GgufFile, blocks: int, extra: int) -> list[str]:
         warnings.append("the file does not say how many layers the model has")
     if extra:
         warnings.append(f"{extra} extra layers for predicting several tokens are not used")
-    n_vision = sum(name.startswith(("v.", "mm.")) for name in file.tensors)
+    n_vision = sum(name.startswith(PICTURE_TENSORS) for name in file.tensors)
     if n_vision:
-        warnings.append(f"{n_vision} tensors for pictures are not used")
+        warnings.append(f"{n_vision} tensors that read pictures are not used")
     if template_of(file) is None:
         warnings.append("the file has no chat template: plain ChatML is used")
     slow = sorted(EXACT_TYPES & {info.type_name for info in file.tensors.values()})

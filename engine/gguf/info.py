@@ -57,6 +57,10 @@ class TensorInfo:
         return count
 
 
+PICTURE_TENSORS = ("v.", "mm.")
+"""How the names of tensors begin that turn pictures into embeddings."""
+
+
 @dataclass(frozen=True, slots=True)
 class GgufFile:
     """A checked model file: every tensor lies inside its shard, aligned, and overlaps no other."""

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from engine.arch.spec import Attention as AttentionSpec
 from engine.arch.spec import BlockSpec, DeltaNet, DenseFfn, ModelSpec, MoeFfn
 from engine.arch.spec import Linear as LinearSpec
+from engine.arch.spec import Norm as NormSpec
 from engine.arch.units import UnitId
 from engine.graph.ops import (
     Add,
@@ -36,7 +37,7 @@ def build_graph(spec: ModelSpec) -> Graph:
     head = UnitId("head")
     picked = Buffer("x_out", spec.n_embd)
     normed = Buffer("h_out", spec.n_embd)
-    ops: list[Op] = [Embed(UnitId("embed"), spec.embed, stream)]
+    ops: list[Op] = [Embed(UnitId("embed"), spec.embed, stream, spec.embed_scale)]
     for block in spec.blocks:
         ops.extend(
             _delta(block, block.mixer, stream) if isinstance(block.mixer, DeltaNet) else _mixer(block, block.mixer, stream)
@@ -45,7 +46,7 @@ def build_graph(spec: ModelSpec) -> Graph:
     ops += [
         OutRows(head, stream, picked),
         Norm(head, picked, normed, spec.out_norm),
-        _linear(head, normed, logits, spec.head),
+        Linear(head, normed, logits, spec.head.weight, spec.head.bias, spec.softcap),
     ]
     return Graph(tuple(ops), logits)
 
@@ -69,11 +70,24 @@ def _mixer(block: BlockSpec, part: AttentionSpec, stream: Buffer) -> Iterator[Op
     yield Rope(unit, q, part.n_heads, part.head_dim, part.rope)
     yield Rope(unit, k, part.n_kv_heads, part.head_dim, part.rope)
     yield KvStore(cache, k, v, block.index)
-    yield Attention(unit, q, mixed, block.index, part.n_heads, part.n_kv_heads, part.head_dim, part.v_dim, part.scale)
+    yield Attention(
+        unit=unit,
+        q=q,
+        out=mixed,
+        layer=block.index,
+        n_heads=part.n_heads,
+        n_kv_heads=part.n_kv_heads,
+        head_dim=part.head_dim,
+        v_dim=part.v_dim,
+        scale=part.scale,
+        window=part.window,
+        sinks=part.sinks,
+        softcap=part.softcap,
+    )
     if part.gated:
         yield SigmoidGate(unit, mixed, gate, gated)
     yield _linear(unit, gated if part.gated else mixed, out, part.out)
-    yield Add(unit, stream, out)
+    yield from _join(unit, stream, out, block.post_norm)
 
 
 def _delta(block: BlockSpec, part: DeltaNet, stream: Buffer) -> Iterator[Op]:
@@ -92,7 +106,7 @@ def _delta(block: BlockSpec, part: DeltaNet, stream: Buffer) -> Iterator[Op]:
         yield _linear(unit, h, alpha, part.alpha)
     yield Delta(state, x, z, beta, alpha, mixed, part.conv, part.dt, part.a, part.norm, block.index, part.shape)
     yield _linear(unit, mixed, out, part.out)
-    yield Add(unit, stream, out)
+    yield from _join(unit, stream, out, block.post_norm)
 
 
 def _ffn(block: BlockSpec, stream: Buffer) -> Iterator[Op]:
@@ -103,7 +117,16 @@ def _ffn(block: BlockSpec, stream: Buffer) -> Iterator[Op]:
         yield from _moe(unit, block.ffn, h, out)
     else:
         yield from _dense(unit, block.ffn, h, out)
-    yield Add(unit, stream, out)
+    yield from _join(unit, stream, out, block.ffn_post_norm)
+
+
+def _join(unit: UnitId, stream: Buffer, part: Buffer, norm: NormSpec | None) -> Iterator[Op]:
+    """Adds the part to the residual stream, normed if the block norms it."""
+    if norm is not None:
+        normed = Buffer("y_norm", part.width)
+        yield Norm(unit, part, normed, norm)
+        part = normed
+    yield Add(unit, stream, part)
 
 
 def _dense(unit: UnitId, part: DenseFfn, h: Buffer, out: Buffer) -> Iterator[Op]:

@@ -24,11 +24,12 @@ class Buffer:
 
 @dataclass(frozen=True, slots=True)
 class Embed:
-    """out[r] = row token_ids[r] of `weight`, dequantised."""
+    """out[r] = row token_ids[r] of `weight`, dequantised, times scale."""
 
     unit: UnitId
     weight: str
     out: Buffer
+    scale: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,13 +45,14 @@ class Norm:
 
 @dataclass(frozen=True, slots=True)
 class Linear:
-    """out = x @ weight.T (+ bias)."""
+    """out = x @ weight.T (+ bias); with softcap, softcap * tanh(out / softcap)."""
 
     unit: UnitId
     x: Buffer
     out: Buffer
     weight: str
     bias: str | None = None
+    softcap: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +78,11 @@ class KvStore:
 
 @dataclass(frozen=True, slots=True)
 class Attention:
-    """out[r] = softmax(scale * q[r] . K[: position + 1]) V, per head, over the sequence of row r."""
+    """out[r] = softmax(scale * q[r] . K[: position + 1]) V, per head, over the sequence of row r.
+
+    window: only the newest `window` keys, None = all. sinks: tensor [n_heads], a logit that only adds to the softmax's sum.
+    softcap: scores become softcap * tanh(score / softcap) first, 0 = as they are.
+    """
 
     unit: UnitId
     q: Buffer
@@ -87,6 +93,9 @@ class Attention:
     head_dim: int
     v_dim: int
     scale: float
+    window: int | None = None
+    sinks: str | None = None
+    softcap: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from engine.arch.cache_groups import groups_of
 from engine.arch.spec import Attention as AttentionSpec
 from engine.arch.spec import ModelSpec
 from engine.arch.spec import Rope as RopeSpec
@@ -65,7 +66,7 @@ class Batch(Protocol):
 
     @property
     def block_tables(self) -> tuple[I32, ...]:
-        """One array of block ids a sequence."""
+        """An array of block ids a sequence, [n_groups, n_blocks] or [n_blocks] for all cache groups."""
 
     @property
     def states(self) -> I32 | None:
@@ -136,6 +137,7 @@ class ReferenceModel:
         self._weights: dict[str, F32] = {}
         self._cache: dict[tuple[str, int], F32] = {}
         self.states = DeltaStates()
+        self._groups = groups_of(spec)
 
     def step(self, batch: Batch) -> F32:
         """Logits [n_out, n_vocab] f32 of the rows that the batch names.
@@ -174,6 +176,10 @@ class ReferenceModel:
             self._cache[which, layer] = pool = grown
         return pool
 
+    def table(self, table: I32, layer: int) -> I32:
+        """The block ids that a layer reads, of a sequence's tables."""
+        return table if table.ndim == 1 else table[self._groups[layer]]
+
     @property
     def block(self) -> int:
         """Tokens per KV block."""
@@ -194,7 +200,8 @@ class ReferenceModel:
 
 
 def _embed(model: ReferenceModel, op: Embed, batch: Batch, values: dict[str, F32]) -> None:
-    values[op.out.name] = model.weight(op.weight)[batch.token_ids]
+    rows = model.weight(op.weight)[batch.token_ids]
+    values[op.out.name] = rows if op.scale == 1.0 else rows * np.float32(op.scale)
 
 
 def _norm(model: ReferenceModel, op: Norm, batch: Batch, values: dict[str, F32]) -> None:
@@ -205,7 +212,8 @@ def _norm(model: ReferenceModel, op: Norm, batch: Batch, values: dict[str, F32])
 
 def _linear(model: ReferenceModel, op: Linear, batch: Batch, values: dict[str, F32]) -> None:
     y = values[op.x.name] @ model.weight(op.weight).reshape(op.out.width, op.x.width).T  # one row may be a vector in the file
-    values[op.out.name] = y if op.bias is None else y + model.weight(op.bias)
+    y = y if op.bias is None else y + model.weight(op.bias)
+    values[op.out.name] = softcap(y, op.softcap)
 
 
 def _rope(model: ReferenceModel, op: Rope, batch: Batch, values: dict[str, F32]) -> None:
@@ -224,32 +232,35 @@ def _rope(model: ReferenceModel, op: Rope, batch: Batch, values: dict[str, F32])
 
 def _kv_store(model: ReferenceModel, op: KvStore, batch: Batch, values: dict[str, F32]) -> None:
     heads = model.kv_heads(op.layer)
-    n_blocks = max(int(table.max()) for table in batch.block_tables) + 1
+    tables = [model.table(table, op.layer) for table in batch.block_tables]
+    n_blocks = max(int(table.max()) for table in tables) + 1
     for which, buffer in (("k", op.k), ("v", op.v)):
         x = _heads(values, buffer, heads)
         pool = model.cache(which, op.layer, heads, x.shape[-1], n_blocks)
         for row, (seq, position) in enumerate(zip(batch.seq_of_row, batch.positions, strict=True)):
-            pool[batch.block_tables[seq][position // model.block], position % model.block] = x[row]
+            pool[tables[seq][position // model.block], position % model.block] = x[row]
 
 
 def _attention(model: ReferenceModel, op: Attention, batch: Batch, values: dict[str, F32]) -> None:
     q = _heads(values, op.q, op.n_heads)
     out = np.empty((len(q), op.n_heads, op.v_dim), np.float32)
-    for seq, table in enumerate(batch.block_tables):
+    sinks = None if op.sinks is None else model.weight(op.sinks)
+    for seq, whole in enumerate(batch.block_tables):
         rows = np.flatnonzero(batch.seq_of_row == seq)
         if len(rows) == 0:
             continue
-        positions = batch.positions[rows]
-        n_past = int(positions.max()) + 1
-        used = table[: -(-n_past // model.block)]
-        keys = model.cache("k", op.layer, op.n_kv_heads, op.head_dim, 0)[used].reshape(-1, op.n_kv_heads, op.head_dim)[:n_past]
-        vals = model.cache("v", op.layer, op.n_kv_heads, op.v_dim, 0)[used].reshape(-1, op.n_kv_heads, op.v_dim)[:n_past]
-        hidden = np.arange(n_past)[None, :] > positions[:, None]
+        positions, reach = batch.positions[rows].astype(np.int64), op.window or 1 << 40
+        first, n_past = max(0, int(positions.min()) - reach + 1) // model.block, int(positions.max()) + 1
+        used = model.table(whole, op.layer)[first : -(-n_past // model.block)]
+        at = first * model.block + np.arange(len(used) * model.block)
+        keys = model.cache("k", op.layer, op.n_kv_heads, op.head_dim, 0)[used].reshape(-1, op.n_kv_heads, op.head_dim)
+        vals = model.cache("v", op.layer, op.n_kv_heads, op.v_dim, 0)[used].reshape(-1, op.n_kv_heads, op.v_dim)
+        hidden = (at > positions[:, None]) | (at <= positions[:, None] - reach)
         for head in range(op.n_heads):
             kv = head // (op.n_heads // op.n_kv_heads)
-            scores = q[rows, head] @ keys[:, kv].T * np.float32(op.scale)
+            scores = softcap(q[rows, head] @ keys[:, kv].T * np.float32(op.scale), op.softcap)
             scores[hidden] = -np.inf
-            out[rows, head] = softmax(scores) @ vals[:, kv]
+            out[rows, head] = softmax(scores, None if sinks is None else float(sinks[head])) @ vals[:, kv]
     values[op.out.name] = _flat(out)
 
 
@@ -328,6 +339,11 @@ def rope_frequencies(rope: RopeSpec, factors: F32 | None) -> F64:
     keep = 1.0 - np.clip((pairs - low) / max(0.001, high - low), 0.0, 1.0)
     mixed: F64 = plain / yarn.factor * (1.0 - keep) + plain * keep
     return mixed
+
+
+def softcap(x: F32, cap: float) -> F32:
+    """cap * tanh(x / cap); x where cap is 0."""
+    return x if cap == 0.0 else np.float32(cap) * np.tanh(x / np.float32(cap))
 
 
 def _heads(values: Mapping[str, F32], buffer: Buffer, n_heads: int) -> F32:

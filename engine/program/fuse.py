@@ -113,13 +113,13 @@ class _Fuser:
         op = self._ops[i]
         match op:
             case Embed():
-                self._out.append(LaneEmbed(op.unit, op.weight, op.out))
+                self._out.append(LaneEmbed(op.unit, op.weight, op.out, op.scale))
             case OutRows():
                 self._rows(i, op)
             case Norm() if op.n_heads > 1 or op.x == op.out:
                 return self._mixer(i)
             case Norm():
-                self._norm(i, op)
+                return self._norm(i, op)
             case Linear():
                 return self._linears(i)
             case Rope() | KvStore() | Attention():
@@ -167,19 +167,24 @@ class _Fuser:
         last = self._readers[op.out.name][-1]
         return last if self._still(op.x, i, last) else None
 
-    def _norm(self, i: int, op: Norm) -> None:
+    def _norm(self, i: int, op: Norm) -> int:
+        follower = self._ops[i + 1] if i + 1 < len(self._ops) else None
+        if isinstance(follower, Add) and follower.y == op.out and follower.x != op.x and self._readers[op.out.name] == [i + 1]:
+            self._out.append(LaneNorm(op.unit, op.x, follower.x, op.norm, 1, self._late, add=True))
+            return i + 2
         if self._stage_end(i) is not None:
             before = self._sources.get(op.x.name, Source(op.x))
             self._sources[op.out.name] = replace(before, norm=op.norm)
         else:
             self._out.append(LaneNorm(op.unit, op.x, op.out, op.norm, op.n_heads, self._late))
+        return i + 1
 
     def _linears(self, i: int) -> int:
         first = self._ops[i]
         assert isinstance(first, Linear)
         group = [first]
         for op in self._ops[i + 1 : i + MAX_WEIGHTS]:
-            if not isinstance(op, Linear) or op.x != first.x:
+            if not isinstance(op, Linear) or op.x != first.x or op.softcap != first.softcap:
                 break
             group.append(op)
         after = i + len(group)
@@ -190,14 +195,15 @@ class _Fuser:
                 self._emit(first, weights[:-1], "store")
             self._route(group[-1], follower)
             return after + 1
-        if len(group) == 2 and isinstance(follower, GatedAct) and self._is_gate(group, follower, after):
+        plain = first.softcap == 0.0
+        if plain and len(group) == 2 and isinstance(follower, GatedAct) and self._is_gate(group, follower, after):
             weights = (replace(weights[0], out=follower.out), replace(weights[1], out=follower.out))
             self._emit(first, weights, follower.act)
             return after + 1
-        if len(group) == 1 and isinstance(follower, Add) and self._is_residual(first, follower, after):
+        if plain and len(group) == 1 and isinstance(follower, Add) and self._is_residual(first, follower, after):
             self._emit(first, (replace(weights[0], out=follower.x),), "add")
             return after + 1
-        self._emit(first, weights, "store")
+        self._emit(first, weights, "store", group[-1].softcap)
         return after
 
     def _is_gate(self, group: list[Linear], act: GatedAct, at: int) -> bool:
@@ -207,9 +213,15 @@ class _Fuser:
     def _is_residual(self, op: Linear, add: Add, at: int) -> bool:
         return add.y == op.out and add.x != op.x and add.share is None and self._readers[op.out.name] == [at]
 
-    def _emit(self, op: Linear, weights: tuple[Weight, ...], epilogue: Literal["store", "add"] | Act) -> None:
+    def _emit(
+        self,
+        op: Linear,
+        weights: tuple[Weight, ...],
+        epilogue: Literal["store", "add"] | Act,
+        softcap: float = 0.0,
+    ) -> None:
         source, acts = self._input(op, op.x, tuple(self._weights_reading(op.x.name)))
-        self._out.append(LaneLinear(op.unit, source, acts, weights, epilogue, self._late))
+        self._out.append(LaneLinear(op.unit, source, acts, weights, epilogue, self._late, softcap))
 
     def _input(self, op: Linear | Experts, x: Buffer, weights: tuple[str, ...], slots: int = 1) -> tuple[Source, Buffer | None]:
         """The input stage of an op that multiplies x with some of the weights, and its result where all workers share it."""
@@ -299,7 +311,9 @@ class _Fuser:
     def _attention(self, at: int, op: Attention, store: KvStore, mixer: _Mixer) -> int:
         q, gate, out = self._gate(at, op)
         after = at + (1 if gate is None else 2)
-        heads = Heads(op.n_heads, op.n_kv_heads, op.head_dim, op.v_dim, op.scale, q.width // op.n_heads)
+        heads = Heads(
+            op.n_heads, op.n_kv_heads, op.head_dim, op.v_dim, op.scale, q.width // op.n_heads, op.window, op.sinks, op.softcap
+        )
 
         def turn(name: str) -> Turn:
             norm, rope = mixer.norms.get(name), mixer.ropes.get(name)

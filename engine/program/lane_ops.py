@@ -12,7 +12,10 @@ from engine.graph.ops import Buffer
 
 @dataclass(frozen=True, slots=True)
 class Heads:
-    """The shape of attention. q_step: values from query to query of a row, more than head_dim where gates lie behind each."""
+    """The shape of attention, what its rows see and what its softmax adds; see `engine.graph.ops.Attention`.
+
+    q_step: values from query to query of a row, more than head_dim where gates lie behind each.
+    """
 
     n_heads: int
     n_kv_heads: int
@@ -20,6 +23,9 @@ class Heads:
     v_dim: int
     scale: float
     q_step: int
+    window: int | None = None
+    sinks: str | None = None
+    softcap: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,16 +76,17 @@ class Weight:
 
 @dataclass(frozen=True, slots=True)
 class LaneEmbed:
-    """out[r] = row token_ids[r] of weight."""
+    """out[r] = row token_ids[r] of weight, times scale."""
 
     unit: UnitId
     weight: str
     out: Buffer
+    scale: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class LaneNorm:
-    """out = norm of x over n_heads parts."""
+    """out = norm of x over n_heads parts; add: out += it."""
 
     unit: UnitId
     x: Buffer
@@ -87,6 +94,7 @@ class LaneNorm:
     norm: Norm
     n_heads: int
     out_rows: bool
+    add: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +122,7 @@ class LaneLinear:
     weights: tuple[Weight, ...]
     epilogue: Literal["store", "add"] | Act
     out_rows: bool
+    softcap: float = 0.0  # with `store`: softcap * tanh(product / softcap)
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,7 +305,9 @@ def reads(op: LaneOp) -> tuple[Buffer, ...]:
     match op:
         case LaneEmbed():
             return ()
-        case LaneNorm() | LaneRows():
+        case LaneNorm():
+            return (op.x, op.out) if op.add else (op.x,)
+        case LaneRows():
             return (op.x,)
         case LanePrepare():
             return op.source.inputs

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum, IntFlag
 from typing import Any
@@ -104,8 +104,7 @@ class Memory:
 
     weights: Weights
     ropes: RopeTables
-    layers: tuple[LayerCache, ...]
-    block_bytes: int
+    layers: Mapping[int, LayerCache]
     k_type: int  # ld_kv_type
     v_type: int
     states: StatePool
@@ -201,6 +200,12 @@ class _Row:
             self.row["act_offset"][0], self.row["act_stride"][0] = slot.offset, slot.stride
         return Flag.PREPARED
 
+    def seen(self, heads: Heads) -> None:
+        """Which keys the rows of an attention see, and what its softmax adds to them."""
+        self.row["window"] = heads.window or 0
+        if heads.sinks is not None:
+            self.row["sinks"] = self.vector(heads.sinks)
+
     def source(self, source: Source) -> Flag:
         self.put("x", source.x)
         self.row["width"] = source.width
@@ -212,6 +217,7 @@ class _Row:
             flags |= Flag.NORM
         if source.merge is not None:
             self.row["n_heads"], self.row["v_dim"] = source.merge.n_heads, source.merge.v_dim
+            self.seen(source.merge)
             flags |= Flag.MERGE | self.gate(source.gate, source.merge)
         return flags
 
@@ -228,6 +234,7 @@ def _embed(to: _Row, op: LaneEmbed) -> Flag:
     to.row["kind"], to.row["n_weights"], to.row["width"] = Kind.EMBED, 1, op.out.width
     to.matrix(0, op.weight, op.out.width)
     to.output(0, op.out)
+    to.row["scale"] = op.scale
     return Flag(0)
 
 
@@ -236,7 +243,7 @@ def _norm(to: _Row, op: LaneNorm) -> Flag:
     to.put("x", op.x)
     to.output(0, op.out)
     to.norm("", op.norm)
-    return _late(op.out_rows)
+    return _late(op.out_rows) | (Flag.ADD if op.add else Flag(0))
 
 
 def _prepare(to: _Row, op: LanePrepare) -> Flag:
@@ -253,6 +260,7 @@ def _prepare(to: _Row, op: LanePrepare) -> Flag:
 def _linear(to: _Row, op: LaneLinear) -> Flag:
     to.row["kind"], to.row["n_weights"] = Kind.LINEAR, len(op.weights)
     flags = to.input(op.source, op.acts) | _late(op.out_rows) | _exact(to.f32)
+    to.row["softcap"] = op.softcap
     for i, weight in enumerate(op.weights):
         to.matrix(i, weight.weight, op.source.width)
         to.output(i, weight.out)
@@ -311,7 +319,8 @@ def _turns(to: _Row, op: LanePosition) -> Flag:
     to.row["head_dim"], to.row["v_dim"], to.row["scale"] = heads.head_dim, heads.v_dim, heads.scale
     to.row["q_step"] = heads.q_step
     cache = to.memory.layers[op.layer]
-    to.row["k_cache"], to.row["v_cache"], to.row["block_bytes"] = cache.keys, cache.values, to.memory.block_bytes
+    to.row["k_cache"], to.row["v_cache"], to.row["block_bytes"] = cache.keys, cache.values, cache.block_bytes
+    to.row["cache_group"] = cache.group
     to.row["k_type"], to.row["v_type"] = to.memory.k_type, to.memory.v_type
     for name, buffer in (("q", op.q), ("k", op.k), ("v", op.v)):
         if buffer is not None:
@@ -332,6 +341,8 @@ def _attend(to: _Row, op: LaneAttend) -> Flag:
     bare = LanePosition(op.unit, op.layer, op.q, None, None, op.heads, _NO_TURN, _NO_TURN, False)
     flags = _turns(to, op.position or bare)
     to.row["kind"] = Kind.ATTEND_ROWS if op.rows else Kind.ATTEND_TILES
+    to.seen(op.heads)
+    to.row["softcap"] = op.heads.softcap
     to.output(0, op.out)
     return flags | to.gate(op.gate, op.heads)
 

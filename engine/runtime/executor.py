@@ -62,18 +62,17 @@ class Executor:
         self._n_vocab = spec.n_vocab
         self._abort = abort
         self._states = states
-        self._table = np.zeros((1, -(-n_ctx // BLOCK)), np.int32)
+        self._tables = np.zeros((len(cache.groups), 1, -(-n_ctx // BLOCK)), np.int32)
         self.last_step_s = 0.0
         self.profile = False
         self._times: tuple[tuple[str, float], ...] = ()
         plans = [lower(graph, placement, "decode", rows, types, f32=f32) for rows in DECODE_BUCKETS]
         plans.append(lower(graph, placement, "prefill", max(prefill_chunk, DECODE_BUCKETS[-1] + 1), types, f32=f32))
-        self.ropes = RopeTables(weights, cache.n_blocks * BLOCK)
+        self.ropes = RopeTables(weights, -(-n_ctx // BLOCK) * BLOCK)
         memory = Memory(
             weights,
             self.ropes,
             cache.layers,
-            cache.block_bytes,
             KV_TYPES.index(placement.k_type),
             KV_TYPES.index(placement.v_type),
             states,
@@ -89,7 +88,7 @@ class Executor:
                 self._pool,
                 max_rows=plan.max_rows,
                 max_position=n_ctx,
-                n_blocks=cache.n_blocks,
+                n_blocks=[group.n_blocks for group in cache.groups],
                 n_states=states.n_slots,
                 keep=made.keep,
             )
@@ -124,7 +123,7 @@ class Executor:
                 batch.token_ids,
                 batch.positions,
                 batch.seq_of_row,
-                self._tables(batch),
+                self._fill_tables(batch),
                 batch.out_rows,
                 logits,
                 self._abort,
@@ -158,15 +157,16 @@ class Executor:
                 return compiled
         raise InvalidRequest(f"a step of {n_rows} rows; the largest has {self._compiled[-1].plan.max_rows}")
 
-    def _tables(self, batch: StepBatch) -> npt.NDArray[np.int32]:
-        n_seqs, width = len(batch.block_tables), self._table.shape[1]
-        if n_seqs > len(self._table):
-            self._table = np.zeros((n_seqs, width), np.int32)
+    def _fill_tables(self, batch: StepBatch) -> npt.NDArray[np.int32]:
+        n_groups, n_room, width = self._tables.shape
+        n_seqs = len(batch.block_tables)
+        if n_seqs != n_room:
+            self._tables = np.zeros((n_groups, n_seqs, width), np.int32)
         for i, table in enumerate(batch.block_tables):
-            used = min(len(table), width)
-            self._table[i, :used] = table[:used]
-            self._table[i, used : used + 1] = -1
-        return self._table[:n_seqs]
+            used = min(table.shape[-1], width)
+            self._tables[:, i, :used] = table[..., :used]
+            self._tables[:, i, used : used + 1] = -1
+        return self._tables
 
     def close(self) -> None:
         """Ends the workers and drops the programs. Idempotent."""

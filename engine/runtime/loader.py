@@ -8,6 +8,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from engine.arch.cache_groups import windows
 from engine.arch.spec import ModelSpec
 from engine.errors import EngineError
 from engine.gguf.info import GgufFile
@@ -15,8 +16,9 @@ from engine.graph.ops import Embed, Experts, Graph, Linear
 from engine.graph.reference import ReferenceModel
 from engine.placement.options import LoadOptions
 from engine.placement.placement import default_placement
+from engine.runtime.cache_groups import BLOCK, CacheGroup, plan_groups
 from engine.runtime.executor import Executor
-from engine.runtime.kv_cache import BLOCK, KvCache, context_of
+from engine.runtime.kv_cache import KvCache, context_of
 from engine.runtime.residency import Holding, Residency
 from engine.runtime.states import StatePool, snapshot_budget
 from engine.runtime.step import StepBatch
@@ -43,7 +45,7 @@ class LoadedModel:
         self,
         spec: ModelSpec,
         n_ctx: int,
-        n_blocks: int,
+        groups: tuple[CacheGroup, ...],
         weights: Weights,
         cache: KvCache | None,
         states: StatePool | None,
@@ -52,7 +54,7 @@ class LoadedModel:
     ) -> None:
         self.spec = spec
         self.n_ctx = n_ctx
-        self.n_blocks = n_blocks
+        self.cache_groups = groups
         self.residency = residency
         self._weights = weights
         self._cache = cache
@@ -117,7 +119,8 @@ def load(
         if options.reference:
             reference = ReferenceModel(file, spec, graph, block=BLOCK, stop=lambda: abort.is_set)
             undo.append(reference.close)
-            model = LoadedModel(spec, n_ctx, -(-n_ctx // BLOCK), weights, None, None, reference, Residency((), 0))
+            groups = plan_groups(spec, n_ctx, min(options.prefill_chunk, n_ctx), (0,) * len(windows(spec)))
+            model = LoadedModel(spec, n_ctx, groups, weights, None, None, reference, Residency((), 0))
         else:
             model = _compiled(file, spec, graph, options, n_ctx, weights, undo, progress, abort)
         progress("warmup", 0, 1)
@@ -142,7 +145,8 @@ def _compiled(
     abort: AbortFlag,
 ) -> LoadedModel:
     placement = default_placement(spec, options)
-    cache = KvCache(spec, n_ctx, placement.k_type, placement.v_type)
+    chunk = min(options.prefill_chunk, n_ctx)
+    cache = KvCache(spec, n_ctx, placement.k_type, placement.v_type, chunk)
     undo.append(cache.close)
     states = StatePool(spec, snapshot_budget())
     undo.append(states.close)
@@ -160,7 +164,7 @@ def _compiled(
         types,
         abort,
         n_ctx=n_ctx,
-        prefill_chunk=min(options.prefill_chunk, n_ctx),
+        prefill_chunk=chunk,
         f32=options.f32_activations,
     )
     undo.append(executor.close)
@@ -169,12 +173,13 @@ def _compiled(
     holdings = (
         Holding(home, "weights", mapped, mapped=True),
         Holding(home, "derived", executor.ropes.nbytes + weights.derived_bytes),
-        Holding(home, "kv", cache.nbytes),
+        Holding(home, "kv", sum(group.n_needed * group.block_bytes for group in cache.groups)),
+        Holding(home, "kept windows", sum((group.n_blocks - group.n_needed) * group.block_bytes for group in cache.groups)),
         *((Holding(home, "state", states.nbytes),) if states.nbytes else ()),
         Holding(home, "workspace", executor.workspace_bytes),
     )
     return LoadedModel(
-        spec, n_ctx, cache.n_blocks, weights, cache, states, executor, Residency(holdings, _read_per_token(file, graph))
+        spec, n_ctx, cache.groups, weights, cache, states, executor, Residency(holdings, _read_per_token(file, graph))
     )
 
 

@@ -15,7 +15,8 @@ from engine.api.values import LoadOptions, ModelInfo
 from engine.arch.registry import build_spec
 from engine.arch.spec import ModelSpec
 from engine.errors import HelperDied
-from engine.gguf.info import GgufFile
+from engine.gguf import keys
+from engine.gguf.info import PICTURE_TENSORS, GgufFile
 from engine.gguf.reader import read_gguf
 from engine.graph.build import build_graph
 from engine.runtime.loader import LoadedModel
@@ -31,6 +32,17 @@ from kernels_pyx.executor import AbortFlag
 log = logging.getLogger("engine")
 
 NO_TEMPLATE = "The file has no chat template; plain ChatML is used, which the model may not know."
+
+
+def extra_blocks(n_blocks: int) -> str:
+    """That blocks for guessing further tokens are left out."""
+    what = "1 block" if n_blocks == 1 else f"{n_blocks} blocks"
+    return f"{what} at the end of the file, for guessing several tokens at once (MTP), will not be used; answers are the same."
+
+
+def picture_tensors(n_tensors: int) -> str:
+    """That the part of the model that sees pictures is left out."""
+    return f"{n_tensors} tensors that read pictures will not be used; the model answers to text."
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +167,9 @@ def model_info(file: GgufFile, spec: ModelSpec, path: str) -> ModelInfo:
         bytes_by_type[tensor.type_name] += tensor.nbytes
     name = file.metadata.get("general.name")
     has_template = template_of(file) is not None
+    n_extra = file.metadata.get(keys.of(spec.architecture, keys.NEXTN_LAYERS), 0)
+    assert isinstance(n_extra, int)  # checked by the reader
+    n_vision = sum(name.startswith(PICTURE_TENSORS) for name in file.tensors)
     return ModelInfo(
         path=path,
         name=name if isinstance(name, str) and name.strip() else file.shards[0].path.stem,
@@ -167,5 +182,9 @@ def model_info(file: GgufFile, spec: ModelSpec, path: str) -> ModelInfo:
         context_length=spec.context_length,
         n_ctx=0,
         has_template=has_template,
-        warnings=spec.notes + (() if has_template else (NO_TEMPLATE,)),
+        warnings=(
+            *(() if has_template else (NO_TEMPLATE,)),
+            *((extra_blocks(n_extra),) if n_extra else ()),
+            *((picture_tensors(n_vision),) if n_vision else ()),
+        ),
     )

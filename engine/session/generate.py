@@ -13,7 +13,7 @@ import numpy.typing as npt
 from engine.api.events import Event, Failed, Finished, PrefillProgress, Queued, TokenDelta
 from engine.api.values import FinishReason, RequestId, SamplingParams
 from engine.errors import Cancelled, ContextFull, EngineError, InvalidRequest
-from engine.runtime.kv_cache import BLOCK
+from engine.runtime.cache_groups import BLOCK, CacheGroup
 from engine.runtime.step import StepBatch
 from engine.sampling.chain import Sampler
 from engine.session.block_manager import BlockManager
@@ -32,8 +32,8 @@ class StepModel(Protocol):
         """Tokens that a sequence may hold."""
 
     @property
-    def n_blocks(self) -> int:
-        """KV blocks in the pool."""
+    def cache_groups(self) -> tuple[CacheGroup, ...]:
+        """The pools of KV blocks."""
 
     def step(self, batch: StepBatch) -> npt.NDArray[np.float32]:
         """Logits [n_out, n_vocab]."""
@@ -48,8 +48,8 @@ class Session:
         self._tokenizer = tokenizer
         self._eog = tokenizer.vocab.eog_ids
         self._emit = emit
-        self._blocks = BlockManager(model.n_blocks, BLOCK)
-        self._n_ctx = min(model.n_ctx, model.n_blocks * BLOCK)
+        self._blocks = BlockManager(model.cache_groups, BLOCK)
+        self._n_ctx = min((model.n_ctx, *(one.n_blocks * BLOCK for one in model.cache_groups if one.window is None)))
         self._scheduler = Scheduler(self._blocks, prefill_chunk)
 
     @property
@@ -141,6 +141,7 @@ class Session:
         self._emit(PrefillProgress(sequence.request_id, sequence.table.n_tokens, sequence.n_prompt))
         if sequence.n_pending == 0:
             sequence.phase = "decode"
+            self._blocks.keep(sequence.table)  # regenerate goes back to here
             self._take(sequence, logits[0], now)
 
     def _decoded(self, sequences: tuple[Sequence, ...], logits: npt.NDArray[np.float32], now: float) -> None:
@@ -186,7 +187,7 @@ def _batch(work: Work) -> StepBatch:
             token_ids=np.array(sequence.tokens[first : first + n], np.int32),
             positions=np.arange(first, first + n, dtype=np.int32),
             seq_of_row=np.zeros(n, np.int32),
-            block_tables=(np.array(sequence.table.blocks, np.int32),),
+            block_tables=(np.array(sequence.table.groups, np.int32),),
             out_rows=np.array([n - 1] if last else [], np.int32),
         )
     rows = np.arange(len(work.sequences), dtype=np.int32)
@@ -195,6 +196,6 @@ def _batch(work: Work) -> StepBatch:
         token_ids=np.array([one.tokens[-1] for one in work.sequences], np.int32),
         positions=np.array([one.table.n_tokens for one in work.sequences], np.int32),
         seq_of_row=rows,
-        block_tables=tuple(np.array(one.table.blocks, np.int32) for one in work.sequences),
+        block_tables=tuple(np.array(one.table.groups, np.int32) for one in work.sequences),
         out_rows=rows,
     )

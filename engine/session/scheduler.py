@@ -83,7 +83,7 @@ class Scheduler:
             work = Work("decode", decoding)
         elif prefilling:
             chunk = min(self._chunk, SHARED_CHUNK) if decoding else self._chunk
-            work = Work("prefill", (prefilling,), min(chunk, prefilling.n_pending))
+            work = Work("prefill", (prefilling,), self._blocks.cut(prefilling.table, chunk, prefilling.n_pending))
         else:
             return None
         self._decoded_last = work.phase == "decode"
@@ -92,5 +92,4 @@ class Scheduler:
         return work
 
     def _fits(self, sequence: Sequence) -> bool:
-        promised = sum(self._blocks.n_needed(one.limit) - len(one.table.blocks) for one in self._running)
-        return self._blocks.n_needed(sequence.limit) <= self._blocks.n_free - promised
+        return self._blocks.fits(sequence.limit, ((one.table, one.limit) for one in self._running))

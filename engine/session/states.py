@@ -1,7 +1,7 @@
 """Who holds which state slot: running answers, and snapshots to which later prompts go back. In plain Python.
 
-A step reads one slot of a sequence and writes another; the one that it read is free again unless it is a snapshot. So a snapshot costs
-no copy, only that its slot is not used again until it is the oldest of too many.
+A step reads one slot of a sequence and writes another; the one that it read is free again unless it is a snapshot. So a snapshot
+costs no copy, only that its slot is not used again until it is the oldest of too many.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from engine.errors import EngineBug
 NONE = -1
 """No slot."""
 TAIL = 8
-"""A snapshot of a prompt is taken so many tokens before its end: regenerate computes the last token again, and templates end a prompt
-with a few tokens (who speaks now, an open or a closed thought) that the same message does not have in the next turn."""
+"""A snapshot of a prompt is taken so many tokens before its end: regenerate computes the last token again, and templates end a
+prompt with a few tokens (who speaks now, an open or a closed thought) that the same message does not have in the next turn."""
 
 
 @dataclass(slots=True)

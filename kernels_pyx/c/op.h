@@ -11,10 +11,12 @@
 #define LD_LOGITS (-2)        // as y_offset: the output is step_state.logits
 #define LD_MAX_CHUNKS 16      // key chunks of one row in decode attention
 #define LD_MAX_TAPS 16        // of a convolution over tokens
+#define LD_MIN_CHUNK 128     // keys of such a chunk, the last one's apart
+#define LD_MAX_GROUPS 8       // cache groups: pools of blocks with block tables of their own
 
 typedef enum {
     LD_OP_EMBED = 0,      // y[r] = row token_ids[r] of weight 0, as f32
-    LD_OP_NORM = 1,       // y[r] = RMS norm of x[r], over `parts` equal parts with one weight
+    LD_OP_NORM = 1,       // y[r] = RMS norm of x[r], over `parts` equal parts with one weight; with ADD y[r] += it
     LD_OP_PREPARE = 2,    // the input stage alone: acts of x, shared by later linears; rows split over workers
     LD_OP_LINEAR = 3,     // y_i = W_i x (+ bias_i), with an epilogue
     LD_OP_POSITION = 4,   // norm and rotate q and k, store k and v in the cache; each part by flag
@@ -37,7 +39,7 @@ enum {
     LD_F_NORM = 8,        // input stage: RMS norm with norm_w, norm_eps
     LD_F_MERGE = 16,      // input stage: x holds attention partials, merged by log-sum-exp
     LD_F_PREPARED = 32,   // LINEAR: acts already lie in the arena at act_offset; else each worker makes its own
-    LD_F_ADD = 64,        // LINEAR epilogue: y += W x
+    LD_F_ADD = 64,        // LINEAR epilogue: y += W x; NORM: y += norm
     LD_F_GATED = 128,     // LINEAR epilogue: y = act(W_0 x) * (W_1 x)
     LD_F_F32 = 256,       // LINEAR, PREPARE: f32 activations
     LD_F_ROPE_Q = 512,    // POSITION, ATTEND_ROWS
@@ -109,7 +111,10 @@ typedef enum { LD_KV_F32 = 0, LD_KV_F16 = 1, LD_KV_Q8_0 = 2, LD_KV_INT8 = 3, LD_
     F(int64_t, "i8", share_stride)                                                                                               \
     F(double, "f8", act_alpha)        /* CLAMPED */                                                                              \
     F(double, "f8", act_limit)                                                                                                   \
-    F(double, "f8", scale)            /* of the scores */                                                                        \
+    F(double, "f8", scale)            /* of the scores; EMBED: of the row, 0 = 1 */                                              \
+    F(double, "f8", softcap)          /* s = softcap tanh(s / softcap) of scores, of what LINEAR stores; 0 = none */             \
+    F(int64_t, "i8", window)          /* ATTEND, MERGE: a row sees its own key and window - 1 before it; 0 = all */              \
+    F(uint64_t, "u8", sinks)          /* ATTEND_TILES, MERGE: const float*, a logit per head in the softmax's sum; 0 = none */   \
     F(uint64_t, "u8", rope_table)     /* const float*: per position n_rot/2 cosines, then n_rot/2 sines */                       \
     F(uint64_t, "u8", q_norm_w)       /* const float*, head_dim values, 0 = no norm */                                           \
     F(uint64_t, "u8", k_norm_w)                                                                                                  \
@@ -117,13 +122,14 @@ typedef enum { LD_KV_F32 = 0, LD_KV_F16 = 1, LD_KV_Q8_0 = 2, LD_KV_INT8 = 3, LD_
     F(double, "f8", k_norm_eps)                                                                                                  \
     F(uint64_t, "u8", k_cache)        /* keys of the layer in block 0: per KV head [head_dim][LD_BLOCK] (transposed) */          \
     F(uint64_t, "u8", v_cache)        /* values of the layer in block 0: per KV head [LD_BLOCK][ld_v_pad(v_dim)] */              \
-    F(int64_t, "i8", block_bytes)     /* from block to block, of keys and of values: all layers share a block */      \
+    F(int64_t, "i8", block_bytes)     /* from block to block, of keys and of values: all layers of a group share a block */       \
+    F(int64_t, "i8", cache_group)     /* POSITION, ATTEND: which of the step's block tables */                                   \
     F(int32_t, "i4", q_step)          /* floats from head to head of q, 0 = head_dim */                                          \
     F(int32_t, "i4", n_taps)          /* DELTA; its n_heads are of values, n_kv_heads of keys, all head_dim wide */              \
     F(uint64_t, "u8", conv_w)         /* DELTA: const float*, [n_taps][channels] */                                              \
-    F(uint64_t, "u8", dt)             /* DELTA: const float*, n_heads values: exp(min(0, decay) softplus(alpha + dt)) fades */ \
+    F(uint64_t, "u8", dt)             /* DELTA: const float*, n_heads values: exp(min(0, decay) softplus(alpha + dt)) fades */   \
     F(uint64_t, "u8", decay)                                                                                                     \
-    F(uint64_t, "u8", state)          /* DELTA: the layer's part of slot 0: inputs [n_taps - 1][channels], matrices of the heads */ \
+    F(uint64_t, "u8", state)          /* DELTA: the layer's part of slot 0: inputs [n_taps - 1][channels], then matrices */      \
     F(int64_t, "i8", state_stride)    /* bytes from slot to slot */
 
 typedef struct {
@@ -143,11 +149,11 @@ const ld_field *ld_op_fields(int *n);
 
 // What varies from step to step. The first part is filled by the caller, the second by the program.
 typedef struct {
-    int64_t n_rows, n_out, n_seqs;
+    int64_t n_rows, n_out, n_seqs, n_groups;
     const int32_t *token_ids;   // [n_rows]
     const int32_t *positions;   // [n_rows]
     const int32_t *seq_of_row;  // [n_rows]
-    const int32_t *block_table; // [n_seqs][table_stride]: block ids
+    const int32_t *block_table; // [n_groups][n_seqs][table_stride]: block ids; outside a group's window they are not read
     int64_t table_stride;
     const int32_t *out_rows;    // [n_out]
     const int32_t *states;      // [n_seqs][4]: slot to read, to write, another or -1, rows after which that one is written; or NULL
@@ -156,7 +162,7 @@ typedef struct {
     const int32_t *abort;       // not 0: stop at the next op
     int64_t *op_ns;             // NULL, or [n_ops]: wall nanoseconds of each op as the caller's thread saw it
 
-    int64_t max_chunks;         // over the rows, for ATTEND_ROWS
+    int64_t max_chunks;         // over the rows, for ATTEND_ROWS without a window
     int32_t bad_op;             // 1 + index of the first op whose input was not finite, 0 = none
     int32_t aborted;            // 1: the step was stopped and its output means nothing
 } ld_step_state;
@@ -192,11 +198,18 @@ static inline int64_t ld_kv_head_bytes(int type, int64_t dim) {
 }
 
 // Decode attention cuts a past of `len` tokens in at most LD_MAX_CHUNKS chunks of this many keys: a function of len alone, so
-// that the result depends neither on the number of workers nor on who else is in the batch.
+// that the result depends neither on the number of workers nor on who else is in the batch. With a window, `len` counts from the
+// block of the first key that is seen.
 static inline int64_t ld_attn_chunk(int64_t len) {
     int64_t chunk = ((len + LD_MAX_CHUNKS - 1) / LD_MAX_CHUNKS + LD_BLOCK - 1) / LD_BLOCK * LD_BLOCK;
-    return chunk < 128 ? 128 : chunk;
+    return chunk < LD_MIN_CHUNK ? LD_MIN_CHUNK : chunk;
 }
+
+// The first key that a row at `position` sees, and the block boundary at or before it.
+static inline int64_t ld_first_key(int64_t window, int64_t position) {
+    return window > 0 && position >= window ? position - window + 1 : 0;
+}
+static inline int64_t ld_first_block(int64_t window, int64_t position) { return ld_first_key(window, position) / LD_BLOCK; }
 
 // Floats of one row of partials: per chunk and head v_pad sums, then per chunk and head (max, sum).
 static inline int64_t ld_partial_floats(int64_t n_heads, int64_t v_dim) {

@@ -53,3 +53,13 @@ class TestGolden:
         with loaded(name, LoadOptions()) as model:
             logits = model.step(batch(ids))[-len(recorded) :]
         assert np.sqrt(np.mean((logits - recorded) ** 2)) <= 0.05
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_chunks_of_any_size_give_the_same_logits(name: str) -> None:
+    ids = golden(name).ids("long")
+    with loaded(name, EXACT) as model:
+        whole = model.step(batch(ids))
+        for size in (1, 7, 64, 512):
+            parts = [model.step(batch(ids[start : start + size], start)) for start in range(0, len(ids), size)]
+            assert np.abs(np.concatenate(parts) - whole).max() < 2e-4

@@ -45,7 +45,7 @@ def _run(program: CpuProgram, ids: list[int], wanted: list[int]) -> tuple[npt.ND
     n = len(ids)
     zeros = np.zeros(n, np.int32)
     out = np.zeros((len(wanted), N), np.float32)
-    table = np.zeros((1, 4), np.int32)
+    table = np.zeros((1, 1, 4), np.int32)
     state = program.run(np.asarray(ids, np.int32), zeros, zeros, table, np.asarray(wanted, np.int32), out, AbortFlag())
     return out, state
 
@@ -110,10 +110,10 @@ def test_abort_flag_stops_before_the_first_op() -> None:
     flag.set()
     one, out = np.zeros(1, np.int32), np.zeros((1, N), np.float32)
     assert flag.is_set
-    assert program.run(one, one, one, np.zeros((1, 1), np.int32), one, out, flag) == (True, -1)
+    assert program.run(one, one, one, np.zeros((1, 1, 1), np.int32), one, out, flag) == (True, -1)
     assert not out.any()
     flag.clear()
-    assert program.run(one, one, one, np.zeros((1, 1), np.int32), one, out, flag) == (False, -1)
+    assert program.run(one, one, one, np.zeros((1, 1, 1), np.int32), one, out, flag) == (False, -1)
 
 
 def test_closed_pools_and_arenas_are_noticed() -> None:

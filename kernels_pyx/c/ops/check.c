@@ -31,6 +31,7 @@ static const char *check_input(const ld_op *op, int64_t rows, int64_t bytes) {
         if (op->width != (int64_t)op->n_heads * op->v_dim) return "merged heads do not make up the width";
         const char *wrong = check_gate(op, rows, bytes);
         if (wrong) return wrong;
+        if (op->window < 0) return "a window without keys";
         int64_t floats = ld_partial_floats(op->n_heads, op->v_dim);
         return inside(op->x_offset, op->x_stride, floats, rows, bytes) ? NULL : "partials outside the arena";
     }
@@ -128,6 +129,7 @@ static const char *check_attention(const ld_op *op, int64_t rows, int64_t bytes)
     if (!wrong) wrong = check_gate(op, rows, bytes);
     if (wrong) return wrong;
     if (op->v_dim < 1 || !op->k_cache || !op->v_cache || op->block_bytes < 1 || bad_types(op)) return "no cache";
+    if (op->window < 0) return "a window without keys";
     int64_t width = op->kind == LD_OP_ATTEND_ROWS ? ld_partial_floats(op->n_heads, op->v_dim) : (int64_t)op->n_heads * op->v_dim;
     return inside(op->y_offset[0], op->y_stride[0], width, rows, bytes) ? NULL : "output outside the arena";
 }
@@ -152,6 +154,7 @@ static const char *check_pointwise(const ld_op *op, int64_t rows, int64_t bytes)
         return "second input outside the arena";
     if (op->kind == LD_OP_ADD && bad_row_gate(op, rows, bytes)) return "gates outside the arena";
     if (op->kind == LD_OP_NORM && (op->parts < 1 || op->width % op->parts)) return "unequal parts";
+    if (op->kind == LD_OP_NORM && (op->flags & LD_F_ADD) && op->parts != 1) return "parts cannot be added";
     return NULL;
 }
 

@@ -133,6 +133,7 @@ void ld_linear_task(const ld_node *node, ld_ctx *ctx, int64_t task) {
         int64_t stride = logits ? ctx->state->logits_stride : op->y_stride[i];
         float *y = ld_row(ctx, op->y_offset[i], op->y_stride[i], 0) + first;
         multiply(node, ctx, i, first, n, n_rows, y, stride);
+        for (int64_t r = 0; op->softcap > 0.0 && r < n_rows; r++) ld_softcap(y + r * stride, op->softcap, n);
         for (int64_t r = 0; logits && r < n_rows; r++)
             if (!ctx->table->vec.all_finite(y + r * stride, n)) ld_bad_value(ctx, node);
         return;

@@ -51,6 +51,10 @@ static inline float *ld_row(const ld_ctx *ctx, int64_t offset, int64_t stride, i
     return offset == LD_LOGITS ? ctx->state->logits + row * ctx->state->logits_stride
                                : (float *)(ctx->base + offset) + row * stride;
 }
+static inline const int32_t *ld_blocks_of(const ld_step_state *s, int64_t group, int64_t row) {
+    return s->block_table + (group * s->n_seqs + s->seq_of_row[row]) * s->table_stride;
+}
+void ld_softcap(float *x, double cap, int64_t n); // x = cap tanh(x / cap)
 static inline float ld_sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
 static inline void ld_add_scaled(float *y, const float *x, float scale, int64_t n) {
     for (int64_t i = 0; i < n; i++) y[i] += scale * x[i];

@@ -26,7 +26,9 @@ void ld_embed_task(const ld_node *node, ld_ctx *ctx, int64_t task) {
     span rows = rows_of(node, ctx, task);
     for (int64_t r = rows.first; r < rows.end; r++) {
         const uint8_t *w = (const uint8_t *)(uintptr_t)op->w_data[0] + ctx->state->token_ids[r] * op->w_stride[0];
-        node->format[0]->to_f32(w, out_row(node, ctx, r), op->width);
+        float *y = out_row(node, ctx, r);
+        node->format[0]->to_f32(w, y, op->width);
+        for (int64_t i = 0; op->scale != 0.0 && i < op->width; i++) y[i] *= (float)op->scale;
     }
 }
 
@@ -41,10 +43,17 @@ void ld_norm_task(const ld_node *node, ld_ctx *ctx, int64_t task) {
     const ld_op *op = &node->op;
     span rows = rows_of(node, ctx, task);
     int64_t part = op->width / op->parts;
-    for (int64_t r = rows.first; r < rows.end; r++)
+    for (int64_t r = rows.first; r < rows.end; r++) {
+        if (op->flags & LD_F_ADD) {
+            float *normed = (float *)ctx->scratch;
+            ld_norm_row(node, ctx, in_row(node, ctx, r), (const float *)(uintptr_t)op->norm_w, op->norm_eps, normed, part);
+            ctx->table->vec.add(out_row(node, ctx, r), normed, part);
+            continue;
+        }
         for (int64_t i = 0; i < op->width; i += part)
             ld_norm_row(node, ctx, in_row(node, ctx, r) + i, (const float *)(uintptr_t)op->norm_w, op->norm_eps,
                         out_row(node, ctx, r) + i, part);
+    }
 }
 
 void ld_add_task(const ld_node *node, ld_ctx *ctx, int64_t task) {
@@ -76,6 +85,11 @@ void ld_rows_task(const ld_node *node, ld_ctx *ctx, int64_t task) {
     span rows = rows_of(node, ctx, task);
     for (int64_t r = rows.first; r < rows.end; r++)
         memcpy(out_row(node, ctx, r), in_row(node, ctx, ctx->state->out_rows[r]), node->op.width * sizeof(float));
+}
+
+void ld_softcap(float *x, double cap, int64_t n) {
+    float by = (float)(1.0 / cap), times = (float)cap;
+    for (int64_t i = 0; i < n; i++) x[i] = times * tanhf(x[i] * by);
 }
 
 static void rotate(const ld_op *op, int64_t position, float *head) {
@@ -118,7 +132,7 @@ static void store_quants(const ld_ctx *ctx, const float *x, int64_t n, int64_t g
 void ld_store_row(const ld_node *node, ld_ctx *ctx, int64_t row, int64_t kv_head, const float *k, uint16_t *halves) {
     const ld_op *op = &node->op;
     int64_t position = ctx->state->positions[row], slot = position % LD_BLOCK, v_pad = ld_v_pad(op->v_dim);
-    int64_t block = ctx->state->block_table[ctx->state->seq_of_row[row] * ctx->state->table_stride + position / LD_BLOCK];
+    int64_t block = ld_blocks_of(ctx->state, op->cache_group, row)[position / LD_BLOCK];
     uint8_t *keys = (uint8_t *)(uintptr_t)op->k_cache + block * op->block_bytes + kv_head * ld_kv_head_bytes(op->k_type, op->head_dim);
     uint8_t *values = (uint8_t *)(uintptr_t)op->v_cache + block * op->block_bytes + kv_head * ld_kv_head_bytes(op->v_type, v_pad);
     const float *v = ld_row(ctx, op->v_offset, op->v_stride, row) + kv_head * op->v_dim;
