@@ -23,6 +23,7 @@ FAMILY_MODULES: tuple[str, ...] = (
     "minimax",
     "qwen2",
     "qwen3",
+    "qwen35",
 )
 """Modules of engine.arch.families, imported when the first model is described."""
 

@@ -154,6 +154,8 @@ class Attention:
     whole_norm: bool = False
     norm_last: bool = False
     temperature: Temperature | None = None
+    gated: bool = False
+    """q gives head_dim gates behind the queries of each head; the heads' outputs are multiplied with their sigmoids."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,12 +229,75 @@ class MoeFfn:
 
 
 @dataclass(frozen=True, slots=True)
+class DeltaShape:
+    """The shape of a gated DeltaNet: n_k_heads of queries and keys, n_v_heads of values, all `dim` wide; a convolution of n_taps.
+
+    `tiled`: value head h reads key head h % n_k_heads, else h // (n_v_heads / n_k_heads).
+    `joined`: one projection holds, key head by key head, its query, its key, its values and their output gates.
+    `paired`: one projection holds, key head by key head, the betas of its values and then their alphas.
+    """
+
+    n_k_heads: int
+    n_v_heads: int
+    dim: int
+    n_taps: int
+    tiled: bool
+    joined: bool = False
+    paired: bool = False
+
+    @property
+    def n_channels(self) -> int:
+        """Channels of the convolution: queries, keys, values."""
+        return (2 * self.n_k_heads + self.n_v_heads) * self.dim
+
+    @property
+    def n_inner(self) -> int:
+        """Values of all value heads."""
+        return self.n_v_heads * self.dim
+
+    @property
+    def conv_floats(self) -> int:
+        """f32 values of a sequence's convolution state: the inputs of its last n_taps - 1 tokens."""
+        return (self.n_taps - 1) * self.n_channels
+
+    @property
+    def state_floats(self) -> int:
+        """f32 values of a sequence's whole state: that of the convolution and a dim x dim matrix a value head."""
+        return self.conv_floats + self.n_v_heads * self.dim * self.dim
+
+
+@dataclass(frozen=True, slots=True)
+class DeltaNet:
+    """Linear attention by the gated delta rule (https://arxiv.org/abs/2412.06464) behind a causal depthwise convolution.
+
+    Per value head, with M the state (keys x values), q and k of unit length and q scaled by dim**-0.5:
+    M *= exp(min(0, a) * softplus(alpha + dt)); M += k (sigmoid(beta) * (v - M^T k))^T; out = norm(M^T q) * silu(z).
+
+    a is -exp of what was trained. Where a file has it positive, matrices would grow without bound; they then just do not fade.
+
+    qkv: to the channels of the convolution (`joined`: with z); conv [n_taps, n_channels], dt and a [n_v_heads], norm [dim] name
+    tensors. z is None where `joined`; alpha is None where `paired`: then beta gives both.
+    """
+
+    qkv: Linear
+    z: Linear | None
+    beta: Linear
+    alpha: Linear | None
+    conv: str
+    dt: str
+    a: str
+    norm: Norm
+    out: Linear
+    shape: DeltaShape
+
+
+@dataclass(frozen=True, slots=True)
 class BlockSpec:
     """x += post_norm(mixer(norm(x))); x += ffn_post_norm(ffn(ffn_norm(x))). Post-norms that are None change nothing."""
 
     index: int
     norm: Norm
-    mixer: Attention | Mla
+    mixer: Attention | Mla | DeltaNet
     ffn_norm: Norm
     ffn: DenseFfn | MoeFfn
     post_norm: Norm | None = None

@@ -18,7 +18,7 @@ import numpy as np
 import engine
 from engine.api.values import LoadOptions
 from engine.arch.cache_groups import Window, windows
-from engine.arch.spec import Attention, Linear, Mla, ModelSpec, MoeFfn
+from engine.arch.spec import Attention, DeltaNet, Linear, Mla, ModelSpec, MoeFfn
 from engine.cli.direct import Direct, opened
 from engine.cli.options import add_json_option, add_load_options, load_options
 from engine.cli.output import write_json, write_text
@@ -154,13 +154,16 @@ def linears(spec: ModelSpec) -> list[tuple[Linear, float, int]]:
     return layers
 
 
-def projections(mixer: Attention | Mla) -> list[Linear]:
-    """The linear layers around attention; of the matrices of heads those that decode reads."""
+def projections(mixer: Attention | Mla | DeltaNet) -> list[Linear]:
+    """The linear layers around attention or state; of the matrices of heads those that decode reads."""
+    if isinstance(mixer, DeltaNet):
+        parts = (mixer.qkv, mixer.z, mixer.beta, mixer.alpha, mixer.out)
+        return [one for one in parts if one is not None]
     if not isinstance(mixer, Mla):
         return [mixer.q, mixer.k, mixer.v, mixer.out]
     found = [mixer.q, mixer.kv_a, mixer.out, *(() if mixer.q_a is None else (mixer.q_a,))]
-    parts = [mixer.v] if mixer.absorb.weight == mixer.v.weight else [mixer.absorb, mixer.v]
-    return found + [Linear(one.weight, one.n_in, one.step * one.n_heads) for one in parts]
+    heads = [mixer.v] if mixer.absorb.weight == mixer.v.weight else [mixer.absorb, mixer.v]
+    return found + [Linear(one.weight, one.n_in, one.step * one.n_heads) for one in heads]
 
 
 def row(

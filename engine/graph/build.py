@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from engine.arch.spec import Attention as AttentionSpec
-from engine.arch.spec import BlockSpec, DenseFfn, Mla, ModelSpec, MoeFfn
+from engine.arch.spec import BlockSpec, DeltaNet, DenseFfn, Mla, ModelSpec, MoeFfn
 from engine.arch.spec import Linear as LinearSpec
 from engine.arch.spec import Norm as NormSpec
 from engine.arch.units import UnitId
@@ -13,6 +13,7 @@ from engine.graph.ops import (
     Add,
     Attention,
     Buffer,
+    Delta,
     Embed,
     Experts,
     GatedAct,
@@ -26,6 +27,8 @@ from engine.graph.ops import (
     OutRows,
     Rope,
     Route,
+    SigmoidGate,
+    Split,
 )
 
 
@@ -38,7 +41,7 @@ def build_graph(spec: ModelSpec) -> Graph:
     normed = Buffer("h_out", spec.n_embd)
     ops: list[Op] = [Embed(UnitId("embed"), spec.embed, stream, spec.embed_scale)]
     for block in spec.blocks:
-        ops.extend(_latent(block, block.mixer, stream) if isinstance(block.mixer, Mla) else _mixer(block, block.mixer, stream))
+        ops.extend(_mixing(block, stream))
         ops.extend(_ffn(block, stream))
     ops += [
         OutRows(head, stream, picked),
@@ -48,15 +51,27 @@ def build_graph(spec: ModelSpec) -> Graph:
     return Graph(tuple(ops), logits)
 
 
+def _mixing(block: BlockSpec, stream: Buffer) -> Iterator[Op]:
+    match block.mixer:
+        case DeltaNet():
+            return _delta(block, block.mixer, stream)
+        case Mla():
+            return _latent(block, block.mixer, stream)
+    return _mixer(block, block.mixer, stream)
+
+
 def _mixer(block: BlockSpec, part: AttentionSpec, stream: Buffer) -> Iterator[Op]:
     unit, cache = UnitId("mixer", block.index), UnitId("kv", block.index)
     h = Buffer("h", stream.width)
-    q, k, v = Buffer("q", part.q.n_out), Buffer("k", part.k.n_out), Buffer("v", part.v.n_out)
+    q, k, v = Buffer("q", part.n_heads * part.head_dim), Buffer("k", part.k.n_out), Buffer("v", part.v.n_out)
     mixed, out = Buffer("attn", part.out.n_in), Buffer("y", stream.width)
     yield Norm(unit, stream, h, block.norm)
-    yield _linear(unit, h, q, part.q)
+    both, gate, gated = Buffer("q_gate", part.q.n_out), Buffer("gate", q.width), Buffer("attn_gated", part.out.n_in)
+    yield _linear(unit, h, both if part.gated else q, part.q)
     yield _linear(unit, h, k, part.k)
     yield _linear(unit, h, v, part.v)
+    if part.gated:
+        yield Split(unit, both, q, gate, part.n_heads)
     norms: list[Op] = []
     if part.q_norm is not None:
         norms.append(Norm(unit, q, q, part.q_norm, 1 if part.whole_norm else part.n_heads))
@@ -83,6 +98,27 @@ def _mixer(block: BlockSpec, part: AttentionSpec, stream: Buffer) -> Iterator[Op
         softcap=part.softcap,
         temperature=part.temperature,
     )
+    if part.gated:
+        yield SigmoidGate(unit, mixed, gate, gated)
+    yield _linear(unit, gated if part.gated else mixed, out, part.out)
+    yield from _join(unit, stream, out, block.post_norm)
+
+
+def _delta(block: BlockSpec, part: DeltaNet, stream: Buffer) -> Iterator[Op]:
+    unit, state = UnitId("mixer", block.index), UnitId("state", block.index)
+    h, x, beta = Buffer("h", stream.width), Buffer("channels", part.qkv.n_out), Buffer("beta", part.beta.n_out)
+    mixed, out = Buffer("delta", part.out.n_in), Buffer("y", stream.width)
+    yield Norm(unit, stream, h, block.norm)
+    yield _linear(unit, h, x, part.qkv)
+    z, alpha = x, beta
+    if part.z is not None:
+        z = Buffer("z", part.z.n_out)
+        yield _linear(unit, h, z, part.z)
+    yield _linear(unit, h, beta, part.beta)
+    if part.alpha is not None:
+        alpha = Buffer("alpha", part.alpha.n_out)
+        yield _linear(unit, h, alpha, part.alpha)
+    yield Delta(state, x, z, beta, alpha, mixed, part.conv, part.dt, part.a, part.norm, block.index, part.shape)
     yield _linear(unit, mixed, out, part.out)
     yield from _join(unit, stream, out, block.post_norm)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from engine.arch.spec import Act, Mla, Routing, Temperature
+from engine.arch.spec import Act, DeltaShape, Mla, Routing, Temperature
 from engine.arch.spec import Norm as NormSpec
 from engine.arch.spec import Rope as RopeSpec
 from engine.arch.units import UnitId
@@ -127,6 +127,49 @@ class LatentAttention:
 
 
 @dataclass(frozen=True, slots=True)
+class Split:
+    """first, second = the two halves of each of n_heads heads of x."""
+
+    unit: UnitId
+    x: Buffer
+    first: Buffer
+    second: Buffer
+    n_heads: int
+
+
+@dataclass(frozen=True, slots=True)
+class SigmoidGate:
+    """out = x * sigmoid(gate)."""
+
+    unit: UnitId
+    x: Buffer
+    gate: Buffer
+    out: Buffer
+
+
+@dataclass(frozen=True, slots=True)
+class Delta:
+    """out = the gated delta rule over the sequence of each row, behind the convolution, normed and gated by z: see `DeltaNet`.
+
+    x: the channels; z: the output gates (x where the two are joined); beta, alpha (beta where they are paired): one value a value
+    head. Reads the state of each sequence from one slot and writes it, after the rows of the step, to another.
+    """
+
+    unit: UnitId
+    x: Buffer
+    z: Buffer
+    beta: Buffer
+    alpha: Buffer
+    out: Buffer
+    conv: str
+    dt: str
+    a: str
+    norm: NormSpec
+    layer: int
+    shape: DeltaShape
+
+
+@dataclass(frozen=True, slots=True)
 class GatedAct:
     """out = act(gate) * up, or what else `act` says."""
 
@@ -194,7 +237,7 @@ class OutRows:
     out: Buffer
 
 
-Mixing = Rope | KvStore | Attention | LatentStore | LatentAttention
+Mixing = Rope | KvStore | Attention | LatentStore | LatentAttention | Split | SigmoidGate | Delta
 Op = Embed | Norm | Linear | Mixing | GatedAct | Route | Experts | Add | OutRows
 
 

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.arch.cache_groups import groups_of
+from engine.arch.spec import Attention as AttentionSpec
 from engine.arch.spec import Mla, ModelSpec, Temperature
 from engine.arch.spec import Rope as RopeSpec
 from engine.errors import Cancelled, EngineError
@@ -21,6 +22,7 @@ from engine.graph.ops import (
     Add,
     Attention,
     Buffer,
+    Delta,
     Embed,
     Experts,
     GatedAct,
@@ -34,7 +36,10 @@ from engine.graph.ops import (
     OutRows,
     Rope,
     Route,
+    SigmoidGate,
+    Split,
 )
+from engine.graph.reference_delta import DeltaState, DeltaStates, convolve, delta_rule, gated_norm, gates, split_inputs
 from engine.graph.reference_experts import experts, gated, route, sigmoid, softmax
 from engine.graph.reference_latent import attend as attend_latent
 from engine.quants.reference import dequantise
@@ -65,6 +70,10 @@ class Batch(Protocol):
     @property
     def block_tables(self) -> tuple[I32, ...]:
         """An array of block ids a sequence, [n_groups, n_blocks] or [n_blocks] for all cache groups."""
+
+    @property
+    def states(self) -> I32 | None:
+        """[n_seqs, 4]: the state slot to read, to write, another one or -1, and the rows after which that one is written."""
 
     @property
     def out_rows(self) -> I32:
@@ -130,6 +139,7 @@ class ReferenceModel:
         self._raw = tuple(np.memmap(shard.path, dtype=np.uint8, mode="r") for shard in file.shards)
         self._weights: dict[str, F32] = {}
         self._cache: dict[tuple[str, int], F32] = {}
+        self.states = DeltaStates()
         self._groups = groups_of(spec)
 
     def step(self, batch: Batch) -> F32:
@@ -181,12 +191,16 @@ class ReferenceModel:
     def kv_heads(self, layer: int) -> int:
         """KV heads of a layer."""
         mixer = self._spec.blocks[layer].mixer
-        return 1 if isinstance(mixer, Mla) else mixer.n_kv_heads
+        if isinstance(mixer, Mla):
+            return 1
+        assert isinstance(mixer, AttentionSpec)
+        return mixer.n_kv_heads
 
     def close(self) -> None:
         """Drops weights, cache and mappings."""
         self._weights.clear()
         self._cache.clear()
+        self.states = DeltaStates()
         self._raw = ()
 
 
@@ -288,6 +302,38 @@ def _attention(model: ReferenceModel, op: Attention, batch: Batch, values: dict[
     values[op.out.name] = _flat(out)
 
 
+def _split(model: ReferenceModel, op: Split, batch: Batch, values: dict[str, F32]) -> None:
+    halves = np.split(_heads(values, op.x, op.n_heads), 2, axis=-1)
+    values[op.first.name], values[op.second.name] = (_flat(half) for half in halves)
+
+
+def _sigmoid_gate(model: ReferenceModel, op: SigmoidGate, batch: Batch, values: dict[str, F32]) -> None:
+    values[op.out.name] = np.divide(values[op.x.name], 1.0 + np.exp(-values[op.gate.name]), dtype=np.float32)
+
+
+def _delta(model: ReferenceModel, op: Delta, batch: Batch, values: dict[str, F32]) -> None:
+    shape, eps = op.shape, op.norm.eps
+    taps, dt, a = model.weight(op.conv), model.weight(op.dt).reshape(-1), model.weight(op.a).reshape(-1)
+    out = np.empty((len(batch.positions), shape.n_v_heads, shape.dim), np.float32)
+    for seq in range(len(batch.block_tables)):
+        rows = np.flatnonzero(batch.seq_of_row == seq)
+        if len(rows) == 0:
+            continue
+        read, write, mark, n_marked = (seq, seq, -1, 0) if batch.states is None else batch.states[seq].tolist()
+        state = model.states.read(op.layer, read, batch.positions[rows[0]] == 0, shape)
+        inputs = split_inputs(shape, *(values[buffer.name][rows] for buffer in (op.x, op.z, op.beta, op.alpha)))
+        y, past = convolve(inputs.u, state.past, taps)
+        decay, rate = gates(inputs, dt, a)
+        marks = () if mark < 0 else (n_marked,)
+        o, matrices = delta_rule(shape, y, decay, rate, state.matrices, eps, marks)
+        out[rows] = gated_norm(o, inputs.z, model.weight(op.norm.weight), eps)
+        if mark >= 0:
+            _, then = convolve(inputs.u[:n_marked], state.past, taps)
+            model.states.write(op.layer, mark, DeltaState(then, matrices[0]))
+        model.states.write(op.layer, write, DeltaState(past, matrices[-1]))
+    values[op.out.name] = _flat(out)
+
+
 def _gated_act(model: ReferenceModel, op: GatedAct, batch: Batch, values: dict[str, F32]) -> None:
     values[op.out.name] = gated(op.act, values[op.gate.name], values[op.up.name])
 
@@ -362,6 +408,9 @@ _RUN: dict[type[Op], Callable[..., None]] = {
     Attention: _attention,
     LatentStore: _latent_store,
     LatentAttention: _latent_attention,
+    Split: _split,
+    SigmoidGate: _sigmoid_gate,
+    Delta: _delta,
     GatedAct: _gated_act,
     Route: _route,
     Experts: _experts,

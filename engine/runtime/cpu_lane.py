@@ -18,6 +18,7 @@ from engine.program.lane_ops import (
     Heads,
     LaneAdd,
     LaneAttend,
+    LaneDelta,
     LaneEmbed,
     LaneExpertsDown,
     LaneExpertsUp,
@@ -36,6 +37,7 @@ from engine.program.plan import Lane
 from engine.runtime.derived import DerivedWeights
 from engine.runtime.kv_cache import LayerCache
 from engine.runtime.rope_table import RopeTables
+from engine.runtime.states import StatePool
 from engine.runtime.weights import Weights
 from kernels_pyx.executor import LOGITS, OP_DTYPE
 
@@ -61,6 +63,8 @@ class Kind(IntEnum):
     LATENT_ROWS = 15
     LATENT_TILES = 16
     LATENT_HEADS = 17
+    DELTA_ROWS = 20
+    DELTA_CHUNKS = 21
 
 
 class Flag(IntFlag):
@@ -89,6 +93,10 @@ class Flag(IntFlag):
     ROW_GATE = 1 << 20
     WHOLE_NORM = 1 << 21
     NORM_LAST = 1 << 22
+    GATE = 1 << 24
+    TILED = 1 << 25
+    JOINED = 1 << 26
+    PAIRED = 1 << 27
 
 
 @dataclass(slots=True)
@@ -109,6 +117,7 @@ class Memory:
     layers: Mapping[int, LayerCache]
     k_type: int  # ld_kv_type
     v_type: int
+    states: StatePool
 
 
 def describe(lane: Lane, memory: Memory, *, f32: bool) -> Descriptors:
@@ -240,8 +249,16 @@ class _Row:
         if source.merge is not None:
             self.row["n_heads"], self.row["v_dim"] = source.merge.n_heads, source.merge.v_dim
             self.seen(source.merge)
-            flags |= Flag.MERGE
+            flags |= Flag.MERGE | self.gate(source.gate, source.merge)
         return flags
+
+    def gate(self, gate: Buffer | None, heads: Heads) -> Flag:
+        """The gates of attention heads, in the buffer of their queries."""
+        if gate is None:
+            return Flag(0)
+        self.put("x2", gate)
+        self.row["q_step"], self.row["head_dim"] = heads.q_step, heads.head_dim
+        return Flag.GATE
 
 
 def _embed(to: _Row, op: LaneEmbed) -> Flag:
@@ -331,6 +348,7 @@ def _turns(to: _Row, op: LanePosition) -> Flag:
     heads = op.heads
     to.row["n_heads"], to.row["n_kv_heads"] = heads.n_heads, heads.n_kv_heads
     to.row["head_dim"], to.row["v_dim"], to.row["scale"] = heads.head_dim, heads.v_dim, heads.scale
+    to.row["q_step"] = heads.q_step
     cache = to.memory.layers[op.layer]
     to.row["k_cache"], to.row["v_cache"], to.row["block_bytes"] = cache.keys, cache.values, cache.block_bytes
     to.row["cache_group"] = cache.group
@@ -362,7 +380,24 @@ def _attend(to: _Row, op: LaneAttend) -> Flag:
     to.seen(op.heads)
     to.row["softcap"] = op.heads.softcap
     to.output(0, op.out)
-    return flags
+    return flags | to.gate(op.gate, op.heads)
+
+
+def _delta(to: _Row, op: LaneDelta) -> Flag:
+    shape, row = op.shape, to.row
+    row["kind"] = Kind.DELTA_ROWS if op.rows else Kind.DELTA_CHUNKS
+    row["n_heads"], row["n_kv_heads"], row["head_dim"], row["n_taps"] = shape.n_v_heads, shape.n_k_heads, shape.dim, shape.n_taps
+    for name, buffer in (("x", op.x), ("x2", op.z), ("q", op.beta), ("k", op.alpha)):
+        to.put(name, buffer)
+    to.output(0, op.out)
+    to.norm("", op.norm)
+    taps = to.memory.weights.transposed(op.conv, shape.n_taps)
+    to.keep.append(taps)
+    row["conv_w"], row["dt"], row["decay"] = taps.ctypes.data, to.vector(op.dt), to.vector(op.a)
+    row["state"], row["state_stride"] = to.memory.states.layers[op.layer], to.memory.states.slot_bytes
+    flags = Flag.TILED if shape.tiled else Flag(0)
+    flags |= Flag.JOINED if shape.joined else Flag(0)
+    return flags | (Flag.PAIRED if shape.paired else Flag(0))
 
 
 def _heads(to: _Row, op: LaneHeads) -> Flag:
@@ -451,6 +486,7 @@ _DESCRIBE: dict[type[LaneOp], Callable[[_Row, Any], Flag]] = {
     LaneLatentPosition: _latent_position,
     LaneLatentAttend: _latent_attend,
     LaneLatentHeads: _latent_heads,
+    LaneDelta: _delta,
     LaneAdd: _add,
     LaneGatedAct: _gated_act,
     LaneRows: _rows,

@@ -20,6 +20,7 @@ from engine.runtime.cpu_lane import Memory, describe
 from engine.runtime.derived import DerivedWeights
 from engine.runtime.kv_cache import BLOCK, KvCache, allocate
 from engine.runtime.rope_table import RopeTables
+from engine.runtime.states import StatePool
 from engine.runtime.step import StepBatch
 from engine.runtime.weights import Weights
 from kernels_pyx.executor import AbortFlag, CpuProgram
@@ -44,6 +45,7 @@ class Executor:
         placement: Placement,
         weights: Weights,
         cache: KvCache,
+        states: StatePool,
         types: dict[str, int],
         abort: AbortFlag,
         *,
@@ -61,6 +63,7 @@ class Executor:
             raise InvalidRequest(f"a prefill chunk of {prefill_chunk} tokens was asked for; use 1 to {MAX_CHUNK}")
         self._n_vocab = spec.n_vocab
         self._abort = abort
+        self._states = states
         self._tables = np.zeros((len(cache.groups), 1, -(-n_ctx // BLOCK)), np.int32)
         self.last_step_s = 0.0
         self.profile = False
@@ -79,6 +82,7 @@ class Executor:
             cache.layers,
             KV_TYPES.index(placement.k_type),
             KV_TYPES.index(placement.v_type),
+            states,
         )
         arena = allocate(max(plan.arena_bytes for plan in plans), "the working memory", "choose a smaller prefill chunk")
         self._pool = Pool(placement.workers.cores)
@@ -92,6 +96,7 @@ class Executor:
                 max_rows=plan.max_rows,
                 max_position=n_ctx,
                 n_blocks=[group.n_blocks for group in cache.groups],
+                n_states=states.n_slots,
                 keep=made.keep,
             )
             self._compiled.append(_Compiled(plan, program))
@@ -116,6 +121,9 @@ class Executor:
         chosen = self._program_for(batch)
         logits = np.empty((len(batch.out_rows), self._n_vocab), np.float32)
         times = np.zeros(chosen.program.n_ops, np.int64) if self.profile else None
+        n_seqs, use = len(batch.block_tables), batch.states
+        if self._states.n_slots and use is None:
+            use = self._states.own(n_seqs)
         started = time.perf_counter()
         try:
             aborted, bad_op = chosen.program.run(
@@ -127,6 +135,7 @@ class Executor:
                 logits,
                 self._abort,
                 times,
+                use,
             )
         except ValueError as error:
             raise InvalidRequest(f"the step cannot run: {error}") from error
@@ -139,6 +148,8 @@ class Executor:
             unit = chosen.plan.lanes[0].ops[bad_op].unit
             where = f"layer {unit.layer} ({unit.kind})" if unit.layer >= 0 else f"the {unit.kind}"
             raise EngineError(f"the model computed non-finite values in {where}; the file is probably damaged, get it again")
+        if batch.states is None:
+            self._states.done(n_seqs)
         return logits
 
     def op_times(self) -> tuple[tuple[str, float], ...]:

@@ -52,15 +52,17 @@ def token_bytes(spec: ModelSpec, k_type: KvType, v_type: KvType) -> tuple[int, .
     """Bytes of cache that a token takes in each cache group, and that attention reads of each key it sees."""
     found = [0] * (max(groups_of(spec).values(), default=-1) + 1)
     for layer, group in groups_of(spec).items():
-        found[group] += sum(layer_bytes(spec.blocks[layer].mixer, k_type, v_type)) // BLOCK
+        found[group] += sum(layer_bytes(spec, layer, k_type, v_type)) // BLOCK
     return tuple(found)
 
 
-def layer_bytes(mixer: Attention | Mla, k_type: KvType, v_type: KvType) -> tuple[int, int]:
+def layer_bytes(spec: ModelSpec, layer: int, k_type: KvType, v_type: KvType) -> tuple[int, int]:
     """Bytes of a layer's keys and values in a block. Latent rows, of the keys' type, are both."""
+    mixer = spec.blocks[layer].mixer
     k, v = KV_TYPES.index(k_type), KV_TYPES.index(v_type)
     if isinstance(mixer, Mla):
         return kv_head_bytes(k, mixer.latent), 0
+    assert isinstance(mixer, Attention)  # other layers are in no group
     return mixer.n_kv_heads * kv_head_bytes(k, mixer.head_dim), mixer.n_kv_heads * kv_head_bytes(v, v_pad(mixer.v_dim))
 
 
@@ -82,7 +84,7 @@ class KvCache:
             at.append(at[-1] + group.nbytes)
         layers: dict[int, LayerCache] = {}
         for layer, index in groups_of(spec).items():
-            keys, values = layer_bytes(spec.blocks[layer].mixer, k_type, v_type)
+            keys, values = layer_bytes(spec, layer, k_type, v_type)
             layers[layer] = LayerCache(at[index], at[index] + keys, self.groups[index].block_bytes, index)
             at[index] += keys + values
         self.layers: dict[int, LayerCache] = layers

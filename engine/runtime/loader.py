@@ -20,6 +20,7 @@ from engine.runtime.cache_groups import BLOCK, CacheGroup, plan_groups
 from engine.runtime.executor import Executor
 from engine.runtime.kv_cache import KvCache, context_of
 from engine.runtime.residency import Holding, Residency
+from engine.runtime.states import StatePool, snapshot_budget
 from engine.runtime.step import StepBatch
 from engine.runtime.weights import Weights
 from kernels_pyx.executor import AbortFlag
@@ -47,6 +48,7 @@ class LoadedModel:
         groups: tuple[CacheGroup, ...],
         weights: Weights,
         cache: KvCache | None,
+        states: StatePool | None,
         stepper: Stepper,
         residency: Residency,
     ) -> None:
@@ -56,6 +58,7 @@ class LoadedModel:
         self.residency = residency
         self._weights = weights
         self._cache = cache
+        self._states = states
         self._stepper = stepper
 
     def step(self, batch: StepBatch) -> npt.NDArray[np.float32]:
@@ -92,6 +95,8 @@ class LoadedModel:
         self._stepper.close()
         if self._cache is not None:
             self._cache.close()
+        if self._states is not None:
+            self._states.close()
         self._weights.close()
 
 
@@ -115,7 +120,7 @@ def load(
             reference = ReferenceModel(file, spec, graph, block=BLOCK, stop=lambda: abort.is_set)
             undo.append(reference.close)
             groups = plan_groups(spec, n_ctx, min(options.prefill_chunk, n_ctx), (0,) * len(windows(spec)))
-            model = LoadedModel(spec, n_ctx, groups, weights, None, reference, Residency((), 0))
+            model = LoadedModel(spec, n_ctx, groups, weights, None, None, reference, Residency((), 0))
         else:
             model = _compiled(file, spec, graph, options, n_ctx, weights, undo, progress, abort)
         progress("warmup", 0, 1)
@@ -143,6 +148,8 @@ def _compiled(
     chunk = min(options.prefill_chunk, n_ctx)
     cache = KvCache(spec, n_ctx, placement.k_type, placement.v_type, chunk)
     undo.append(cache.close)
+    states = StatePool(spec, snapshot_budget())
+    undo.append(states.close)
     names = _matrices(graph)
     for name, n_in in names.items():
         weights.matrix(name, n_in)
@@ -153,6 +160,7 @@ def _compiled(
         placement,
         weights,
         cache,
+        states,
         types,
         abort,
         n_ctx=n_ctx,
@@ -164,12 +172,15 @@ def _compiled(
     home = placement.devices[0]
     holdings = (
         Holding(home, "weights", mapped, mapped=True),
-        Holding(home, "derived", executor.ropes.nbytes + executor.derived.nbytes),
+        Holding(home, "derived", executor.ropes.nbytes + executor.derived.nbytes + weights.derived_bytes),
         Holding(home, "kv", sum(group.n_needed * group.block_bytes for group in cache.groups)),
         Holding(home, "kept windows", sum((group.n_blocks - group.n_needed) * group.block_bytes for group in cache.groups)),
+        *((Holding(home, "state", states.nbytes),) if states.nbytes else ()),
         Holding(home, "workspace", executor.workspace_bytes),
     )
-    return LoadedModel(spec, n_ctx, cache.groups, weights, cache, executor, Residency(holdings, _read_per_token(file, graph)))
+    return LoadedModel(
+        spec, n_ctx, cache.groups, weights, cache, states, executor, Residency(holdings, _read_per_token(file, graph))
+    )
 
 
 def _matrices(graph: Graph) -> dict[str, int]:

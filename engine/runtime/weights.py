@@ -31,6 +31,7 @@ class Weights:
         self._file = file
         self._maps: list[MappedFile] = []
         self._vectors: dict[str, npt.NDArray[np.float32]] = {}
+        self.derived_bytes = 0
         try:
             for shard in file.shards:
                 self._maps.append(MappedFile(shard.path))
@@ -83,6 +84,14 @@ class Weights:
         if tensor.type_id not in BY_ID:
             raise UnsupportedModel(f"tensor {name} is of type {tensor.type_name}, which this version cannot read")
         return dequantise(tensor.type_name, self._bytes(tensor)).reshape(tuple(reversed(tensor.shape)))
+
+    def transposed(self, name: str, n_rows: int) -> npt.NDArray[np.float32]:
+        """A small matrix in f32, [n_rows, n] from what is [n, n_rows] in the file; lives and raises like `vector`."""
+        key = f"{name} transposed"
+        if key not in self._vectors:
+            self._vectors[key] = np.ascontiguousarray(self.vector(name).reshape(-1, n_rows).T)
+            self.derived_bytes += self._vectors[key].nbytes
+        return self._vectors[key]
 
     def _tensor(self, name: str) -> TensorInfo:
         tensor = self._file.tensors.get(name)

@@ -16,6 +16,7 @@ from tests.helpers.models import GOLDEN
 
 LLAMAS = ("llama-gqa-rope3", "llama-mha-spm")
 DEEPSEEKS = tuple(f"deepseek2-{size}{layout}" for size in ("lite", "v3") for layout in ("", "-legacy-kv_b"))
+HYBRIDS = ("qwen35", "qwen35moe", "qwen35moe-fused-gate_up", "qwen3next", "qwen3next-legacy-ssm_in")
 TRANSFORMERS = ("ernie4_5-moe", "hunyuan-moe", "minimax-m2", "mistral3")
 """Recorded by `tests.helpers.hf_models`."""
 MODELS = (
@@ -29,6 +30,7 @@ MODELS = (
     "gemma3",
     "gpt-oss",
     *DEEPSEEKS,
+    *HYBRIDS,
     *TRANSFORMERS,
 )
 PROMPTS = ("short", "medium", "long")

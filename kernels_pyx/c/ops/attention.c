@@ -164,11 +164,12 @@ static void attend(const ld_node *node, const ld_ctx *ctx, room *r, const int32_
 static void load_queries(const ld_node *node, ld_ctx *ctx, int64_t row, int64_t kv_head, float *q, int turn) {
     const ld_op *op = &node->op;
     int64_t per_kv = op->n_heads / op->n_kv_heads, pad = padded_head(op);
-    const float *from = ld_row(ctx, op->q_offset, op->q_stride, row) + kv_head * per_kv * op->head_dim;
+    int64_t step = op->q_step ? op->q_step : op->head_dim;
+    const float *from = ld_row(ctx, op->q_offset, op->q_stride, row) + kv_head * per_kv * step;
     float row_norm = turn ? ld_row_norm(node, ctx, row, 0) : 0.0f;
     for (int64_t h = 0; h < per_kv; h++) {
         float *head = q + h * pad;
-        memcpy(head, from + h * op->head_dim, op->head_dim * sizeof *head);
+        memcpy(head, from + h * step, op->head_dim * sizeof *head);
         if (turn) ld_turn_head(node, ctx, row, kv_head * per_kv + h, row_norm, head, 0);
         for (int64_t d = 0; d < op->head_dim; d++) head[d] *= (float)op->scale;
     }
@@ -236,6 +237,13 @@ void ld_attend_rows_task(const ld_node *node, ld_ctx *ctx, int64_t task) {
     }
 }
 
+// Multiplies the output of a head with the sigmoids of its gates, where it has any.
+static void gate_head(const ld_node *node, const ld_ctx *ctx, int64_t row, int64_t head, float *y) {
+    const ld_op *op = &node->op;
+    if (op->flags & LD_F_GATE)
+        ctx->table->vec.sigmoid_mul(y, ld_row(ctx, op->x2_offset, op->x2_stride, row) + head * op->q_step + op->head_dim, op->v_dim);
+}
+
 void ld_merge_head(const ld_node *node, const ld_ctx *ctx, int64_t row, int64_t head, float *y) {
     const ld_op *op = &node->op;
     float *partials = ld_row(ctx, op->x_offset, op->x_stride, row), max = -INFINITY, total = 0.0f;
@@ -249,6 +257,7 @@ void ld_merge_head(const ld_node *node, const ld_ctx *ctx, int64_t row, int64_t 
     }
     float factor = with_sink(op, head, max, &total);
     for (int64_t d = 0; d < op->v_dim; d++) y[d] = y[d] * factor / total;
+    gate_head(node, ctx, row, head, y);
 }
 
 void ld_merge(const ld_node *node, const ld_ctx *ctx, int64_t row, float *out) {
@@ -277,6 +286,7 @@ static void attend_tile(const ld_node *node, ld_ctx *ctx, room *r, int64_t first
             float *sums = r->sums + at * ld_v_pad(op->v_dim), factor = with_sink(op, head, r->max[at], &r->total[at]);
             float scale = factor / r->total[at];
             for (int64_t d = 0; d < op->v_dim; d++) y[d] = sums[d] * scale;
+            gate_head(node, ctx, row, head, y);
         }
 }
 

@@ -50,7 +50,7 @@ void ld_linear_split(ld_node *node, int n_workers) {
 
 int64_t ld_linear_tasks(const ld_node *node, int64_t n_rows) {
     const int64_t *tasks = n_rows <= LD_FEW_MAX ? node->tasks_few : node->tasks_many;
-    return n_rows ? tasks[0] + tasks[1] + tasks[2] : 0;
+    return n_rows ? tasks[0] + tasks[1] + tasks[2] + tasks[3] : 0;
 }
 
 // The activations of one row, in each wanted layout. `row_f32` is room for one f32 row.

@@ -19,6 +19,7 @@ typedef struct {
     int64_t tasks_few[LD_MAX_WEIGHTS], tasks_many[LD_MAX_WEIGHTS];
     int64_t tile_rows;                   // ATTEND_TILES, LATENT_HEADS: rows per task
     int64_t tile_heads;                  // LATENT_HEADS: heads per task
+    int64_t heads;                       // DELTA_CHUNKS: value heads per task
     int64_t own_rows;                    // rows of an input stage of each worker's own
 } ld_node;
 
@@ -124,6 +125,14 @@ void ld_decompress_split(ld_node *node, int n_workers);
 int64_t ld_decompress_scratch(const ld_node *node, int64_t max_rows);
 int64_t ld_decompress_tasks(const ld_node *node, int64_t n_rows);
 void ld_decompress_task(const ld_node *node, ld_ctx *ctx, int64_t task);
+
+// delta.c
+const char *ld_delta_check(const ld_op *op); // all but its buffers
+void ld_delta_split(ld_node *node, int n_workers);
+int64_t ld_delta_scratch(const ld_node *node);
+int64_t ld_delta_tasks(const ld_node *node, const ld_step_state *state);
+void ld_delta_rows_task(const ld_node *node, ld_ctx *ctx, int64_t task);
+void ld_delta_chunks_task(const ld_node *node, ld_ctx *ctx, int64_t task);
 
 // pointwise.c
 void ld_rotate(const ld_op *op, int64_t position, float *head); // its first n_rot values

@@ -190,11 +190,12 @@ void ld_turn_head(const ld_node *node, ld_ctx *ctx, int64_t row, int64_t index, 
 void ld_position_task(const ld_node *node, ld_ctx *ctx, int64_t task) {
     const ld_op *op = &node->op;
     span rows = rows_of(node, ctx, task);
+    int64_t step = op->q_step ? op->q_step : op->head_dim;
     int queries = (op->flags & LD_F_ROPE_Q) || op->q_norm_w || op->q_scale, keys = (op->flags & (LD_F_ROPE_K | LD_F_STORE)) || op->k_norm_w;
     for (int64_t r = rows.first; r < rows.end; r++) {
         float q_norm = queries ? ld_row_norm(node, ctx, r, 0) : 0.0f, k_norm = keys ? ld_row_norm(node, ctx, r, 1) : 0.0f;
         for (int64_t h = 0; queries && h < op->n_heads; h++)
-            ld_turn_head(node, ctx, r, h, q_norm, ld_row(ctx, op->q_offset, op->q_stride, r) + h * op->head_dim, 0);
+            ld_turn_head(node, ctx, r, h, q_norm, ld_row(ctx, op->q_offset, op->q_stride, r) + h * step, 0);
         for (int64_t h = 0; keys && h < op->n_kv_heads; h++) {
             float *k = ld_row(ctx, op->k_offset, op->k_stride, r) + h * op->head_dim;
             ld_turn_head(node, ctx, r, h, k_norm, k, 1);

@@ -9,7 +9,7 @@ import pytest
 
 from engine.placement.options import LoadOptions
 from engine.runtime.kv_cache import BLOCK
-from tests.helpers.golden_models import DEEPSEEKS
+from tests.helpers.golden_models import DEEPSEEKS, HYBRIDS
 from tests.helpers.models import need_goldens, need_included_model
 from tests.helpers.runs import EXACT, Steps, blocks, open_model
 
@@ -24,6 +24,7 @@ MODELS = [
     "glm4moe",
     "gpt-oss",
     *DEEPSEEKS,
+    *HYBRIDS,
 ]
 
 
