@@ -19,18 +19,24 @@ def recurrent_layers(header: Header, n_layers: int) -> tuple[bool, ...]:
     """Whether each block is recurrent: as the file lists them, else all but every full_attention_interval-th.
 
     Raises:
-        GgufError: a list of another length or kind, an interval that is no whole number above 0.
+        UnsupportedModel: all are. GgufError: a list of another length or kind, an interval that is no whole number above 0.
     """
     listed = header.metadata.get(header.key("attention.recurrent_layers"))
     if listed is None:
         interval = header.integer("full_attention_interval", 4, low=1)
-        return tuple((index + 1) % interval != 0 for index in range(n_layers))
+        return _with_attention(header, tuple((index + 1) % interval != 0 for index in range(n_layers)))
     if not isinstance(listed, list | tuple | array) or len(listed) < n_layers or not all(one in (0, 1) for one in listed):
         raise GgufError(
             f"{header.key('attention.recurrent_layers')} is no list of a yes or no for each of {n_layers} blocks; "
             "the metadata is damaged"
         )
-    return tuple(bool(one) for one in listed[:n_layers])
+    return _with_attention(header, tuple(bool(one) for one in listed[:n_layers]))
+
+
+def _with_attention(header: Header, recurrent: tuple[bool, ...]) -> tuple[bool, ...]:
+    if all(recurrent):
+        raise UnsupportedModel(f"this {header.architecture} file has no block with attention; this version runs mixed models")
+    return recurrent
 
 
 def delta_net(header: Header, n_embd: int, index: int, eps: float, *, tiled: bool) -> DeltaNet:

@@ -54,13 +54,17 @@ class DeltaInputs:
 def split_inputs(shape: DeltaShape, x: F32, z: F32, beta: F32, alpha: F32) -> DeltaInputs:
     """The projections in the order of channels and value heads, whatever the order of their rows."""
     n, n_k, dim, each = len(x), shape.n_k_heads, shape.dim, shape.n_v_heads // shape.n_k_heads
+
+    def by_head(values: F32) -> F32:
+        """[n, n_k, each * width] of key heads to [n, n_v * width]."""
+        heads = values.reshape(n, n_k, each, -1)
+        return (heads.swapaxes(1, 2) if shape.tiled else heads).reshape(n, -1)
+
     if shape.joined:
-        q, k, v, gates = np.split(x.reshape(n, n_k, -1), [dim, 2 * dim, (2 + each) * dim], axis=2)
-        x = np.concatenate([q.reshape(n, -1), k.reshape(n, -1), v.reshape(n, -1)], axis=1)
-        z = gates
+        q, k, v, z = np.split(x.reshape(n, n_k, -1), [dim, 2 * dim, (2 + each) * dim], axis=2)
+        x, z = np.concatenate([q.reshape(n, -1), k.reshape(n, -1), by_head(v)], axis=1), by_head(z)
     if shape.paired:
-        pairs = beta.reshape(n, n_k, 2, each)
-        beta, alpha = pairs[:, :, 0], pairs[:, :, 1]
+        beta, alpha = (by_head(half) for half in np.split(beta.reshape(n, n_k, 2 * each), 2, axis=2))
     heads = (n, shape.n_v_heads)
     return DeltaInputs(x, z.reshape(*heads, dim), beta.reshape(heads), alpha.reshape(heads))
 

@@ -20,7 +20,7 @@ from engine.runtime.cache_groups import BLOCK, CacheGroup, plan_groups
 from engine.runtime.executor import Executor
 from engine.runtime.kv_cache import KvCache, context_of
 from engine.runtime.residency import Holding, Residency
-from engine.runtime.states import StatePool, snapshot_budget
+from engine.runtime.states import StatePool, plan_slots, snapshot_budget
 from engine.runtime.step import StepBatch
 from engine.runtime.weights import Weights
 from kernels_pyx.executor import AbortFlag
@@ -49,6 +49,7 @@ class LoadedModel:
         weights: Weights,
         cache: KvCache | None,
         states: StatePool | None,
+        state_slots: tuple[int, int],
         stepper: Stepper,
         residency: Residency,
     ) -> None:
@@ -59,6 +60,7 @@ class LoadedModel:
         self._weights = weights
         self._cache = cache
         self._states = states
+        self.state_slots = state_slots
         self._stepper = stepper
 
     def step(self, batch: StepBatch) -> npt.NDArray[np.float32]:
@@ -119,8 +121,9 @@ def load(
         if options.reference:
             reference = ReferenceModel(file, spec, graph, block=BLOCK, stop=lambda: abort.is_set)
             undo.append(reference.close)
+            slots = plan_slots(spec, snapshot_budget(options.snapshot_bytes))
             groups = plan_groups(spec, n_ctx, min(options.prefill_chunk, n_ctx), (0,) * len(windows(spec)))
-            model = LoadedModel(spec, n_ctx, groups, weights, None, None, reference, Residency((), 0))
+            model = LoadedModel(spec, n_ctx, groups, weights, None, None, slots, reference, Residency((), 0))
         else:
             model = _compiled(file, spec, graph, options, n_ctx, weights, undo, progress, abort)
         progress("warmup", 0, 1)
@@ -148,7 +151,8 @@ def _compiled(
     chunk = min(options.prefill_chunk, n_ctx)
     cache = KvCache(spec, n_ctx, placement.k_type, placement.v_type, chunk)
     undo.append(cache.close)
-    states = StatePool(spec, snapshot_budget())
+    slots = plan_slots(spec, snapshot_budget(options.snapshot_bytes))
+    states = StatePool(spec, slots[0])
     undo.append(states.close)
     names = _matrices(graph)
     for name, n_in in names.items():
@@ -179,7 +183,7 @@ def _compiled(
         Holding(home, "workspace", executor.workspace_bytes),
     )
     return LoadedModel(
-        spec, n_ctx, cache.groups, weights, cache, states, executor, Residency(holdings, _read_per_token(file, graph))
+        spec, n_ctx, cache.groups, weights, cache, states, slots, executor, Residency(holdings, _read_per_token(file, graph))
     )
 
 

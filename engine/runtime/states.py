@@ -28,30 +28,37 @@ def state_bytes(spec: ModelSpec) -> int:
     return sum(4 * shape.state_floats for _, shape in _shapes(spec))
 
 
-def snapshot_budget() -> int:
-    """Bytes that snapshots may take on this machine unless told otherwise."""
-    return min(MAX_SNAPSHOT_BYTES, int(psutil.virtual_memory().total * SNAPSHOT_SHARE))
+def snapshot_budget(asked: int) -> int:
+    """Bytes that snapshots may take: as asked for, 0 = what is right for this machine."""
+    return asked or min(MAX_SNAPSHOT_BYTES, int(psutil.virtual_memory().total * SNAPSHOT_SHARE))
+
+
+def plan_slots(spec: ModelSpec, budget: int) -> tuple[int, int]:
+    """(slots for states, how many of them are for snapshots), within `budget` bytes but one at least; (0, 0): no states.
+
+    A sequence that runs needs two more slots, to read and to write, and one slot marks a state on the way. Where slots are large,
+    fewer sequences run at once, so that they take about as much as snapshots may.
+    """
+    size = state_bytes(spec)
+    if not size:
+        return 0, 0
+    n_snapshots = min(MAX_SNAPSHOTS, max(1, budget // size))
+    n_running = min(MAX_RUNNING, max(1, budget // (2 * size)))
+    return n_snapshots + 2 * n_running + 1, n_snapshots
 
 
 class StatePool:
     """Slots of memory that is taken as they are first written. layers: address of a layer's part of slot 0."""
 
-    def __init__(self, spec: ModelSpec, budget: int) -> None:
-        """budget: bytes for snapshots; there is room for one at least.
-
-        A sequence that runs needs two slots, to read and to write, and one slot for all marks a state on the way. Where slots are
-        large, fewer sequences run at once, so that they take about as much as snapshots may.
+    def __init__(self, spec: ModelSpec, n_slots: int) -> None:
+        """n_slots: see `plan_slots`.
 
         Raises:
             OutOfMemory: more than is free.
         """
         self.slot_bytes = state_bytes(spec)
-        self.n_snapshots = self.n_slots = 0
+        self.n_slots = n_slots
         self.layers: dict[int, int] = {}
-        if self.slot_bytes:
-            self.n_snapshots = min(MAX_SNAPSHOTS, max(1, budget // self.slot_bytes))
-            n_running = min(MAX_RUNNING, max(1, budget // (2 * self.slot_bytes)))
-            self.n_slots = self.n_snapshots + 2 * n_running + 1
         self.nbytes = self.n_slots * self.slot_bytes
         self._arena = allocate(self.nbytes, "the state of recurrent layers", "allow fewer snapshots") if self.nbytes else None
         at = 0 if self._arena is None else self._arena.address

@@ -72,28 +72,32 @@ class StateSlots:
         if not n:
             return StateHold()
         key = tokens[:n].tobytes()
-        self._snapshots.move_to_end(key)
+        self._snapshots.move_to_end(key)  # used: the last to go
         self._users[self._snapshots[key].slot] += 1
         return StateHold(now=self._snapshots[key].slot)
 
     def prepare(self, hold: StateHold, mark_at: int | None = None) -> None:
-        """Gives the hold a slot to write, and one for the state after mark_at tokens. Asked again, it keeps what it has."""
+        """Gives the hold a slot to write, and one for the state after mark_at tokens. Asked again if a step was stopped."""
         if hold.next == NONE:
             hold.next = self._take()
         if mark_at is None:
+            self._drop(hold.mark)
+            hold.mark, hold.mark_at = NONE, 0
             return
         hold.mark_at = mark_at
         if hold.mark == NONE:
             hold.mark = self._take()
 
     def advance(self, hold: StateHold, tokens: array[int]) -> None:
-        """The step is done: `tokens` are computed."""
+        """The step is done. tokens: of the sequence, at least those that were computed."""
+        if hold.next == NONE:
+            return  # sequences have no states
         self._drop(hold.now)
         hold.now, hold.next = hold.next, NONE
         if hold.mark != NONE:
             self._keep(tokens[: hold.mark_at], hold.mark)
             self._drop(hold.mark)
-            hold.mark = NONE
+            hold.mark, hold.mark_at = NONE, 0
 
     def end(self, hold: StateHold, tokens: array[int]) -> None:
         """The sequence ends after the computed `tokens`: its state becomes a snapshot."""
@@ -102,6 +106,7 @@ class StateSlots:
         for slot in (hold.now, hold.next, hold.mark):
             self._drop(slot)
         hold.now = hold.next = hold.mark = NONE
+        hold.mark_at = 0
 
     def _keep(self, tokens: array[int], slot: int) -> None:
         key = tokens.tobytes()
