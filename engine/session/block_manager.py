@@ -7,6 +7,7 @@ what the next token sees, and the rest is computed again.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
@@ -22,11 +23,11 @@ GONE = -1
 class BlockTable:
     """The blocks of one sequence. The first `n_tokens` positions were computed, and what the next one sees is held.
 
-    groups: per cache group, the block of each run of positions, GONE before `first` of that group. keys: chain key after each
-    full block.
+    groups: per cache group, the int32 block of each run of positions, GONE before `first` of that group. keys: chain key after
+    each full block.
     """
 
-    groups: list[list[int]] = field(default_factory=list)
+    groups: list[array[int]] = field(default_factory=list)
     first: list[int] = field(default_factory=list)
     keys: list[bytes] = field(default_factory=list)
     n_tokens: int = 0
@@ -125,7 +126,7 @@ class BlockManager:
             if length:
                 pool.take_over(part, length)
                 used.append(part)
-            table.groups.append([GONE] * first + used)
+            table.groups.append(array("i", [GONE] * first + used))
         return table
 
     def reserve(self, table: BlockTable, n_tokens: int) -> None:

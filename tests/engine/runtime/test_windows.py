@@ -133,6 +133,27 @@ def test_a_block_that_the_window_reaches_must_exist(path: Path, bad: int) -> Non
     model.close()
 
 
+def test_the_cost_of_a_window_does_not_grow_with_the_context(path: Path) -> None:
+    model = open_model(path, replace(CHUNKS, n_threads=1, n_ctx=4096), windowed(40, None))
+    executor, seconds = model.executor, []
+    assert executor is not None
+    for depth in (200, 3900):
+        steps = only_sequence(model, 4096)
+        steps.prefill(some_ids(depth), 64)
+        executor.profile, least = True, {"mixer.0": 1.0, "mixer.1": 1.0}
+        for token in range(100):
+            steps.decode(token)
+            for name, taken in executor.op_times():
+                unit, _, kind = name.partition(" ")
+                if kind == "attend" and unit in least:
+                    least[unit] = min(least[unit], taken)
+        executor.profile = False
+        seconds.append(least)
+    assert seconds[1]["mixer.0"] < 2 * seconds[0]["mixer.0"]
+    assert seconds[1]["mixer.1"] > 4 * seconds[0]["mixer.1"]
+    model.close()
+
+
 @pytest.fixture(scope="module")
 def model(path: Path) -> Iterator[LoadedModel]:
     opened = open_model(path, EXACT, windowed(40, None))
