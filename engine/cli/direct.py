@@ -11,11 +11,11 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.arch.registry import build_spec
+from engine.cli.model import read_model
 from engine.cli.options import load_options
 from engine.cli.output import note
 from engine.errors import InvalidRequest
 from engine.gguf.info import GgufFile
-from engine.gguf.reader import read_gguf
 from engine.graph.build import build_graph
 from engine.runtime.cache_groups import BLOCK, ring_tables
 from engine.runtime.loader import LoadedModel, load
@@ -70,7 +70,7 @@ def opened(args: argparse.Namespace, n_ctx: int) -> Iterator[Direct]:
     Raises:
         EngineError: it cannot be loaded, or has a smaller context.
     """
-    file = read_gguf(args.model)
+    file = read_model(args)
     spec = build_spec(file)
     if n_ctx > spec.context_length:
         raise InvalidRequest(f"{n_ctx} tokens are wanted, the model's context holds {spec.context_length}; give fewer")

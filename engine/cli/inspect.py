@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
+from engine.cli.model import add_model_argument
 from engine.cli.output import note, write_json, write_text
 from engine.errors import GgufError, UnsupportedModel
 from engine.gguf import keys
 from engine.gguf.advice import warnings_of
 from engine.gguf.groups import format_totals, group_totals, layer_counts
 from engine.gguf.info import GgufFile, unit_of
+from engine.gguf.overrides import override
 from engine.gguf.reader import read_gguf
 from engine.tokenizer.rules import check_tokenizer
 from engine.tokenizer.template_rules import check_template
@@ -22,16 +23,16 @@ _PATHS = {"fast": "fast", "exact": "exact, several times slower", "none": "none:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the model and the form of the output."""
-    parser.add_argument("model", type=Path, help="a GGUF file; any shard of a split model, or its folder")
+    add_model_argument(parser)
     parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
 
 
 def run(args: argparse.Namespace) -> int:
     """Reads and checks the header, then prints it; models that this version cannot run, too."""
-    file = read_gguf(args.model)
+    file, contradictions = override(read_gguf(args.model), args.override)
     check_tokenizer(file)
     check_template(file)
-    summary = summarise(file)
+    summary = summarise(file, contradictions)
     if args.json:
         write_json(summary)
     else:

@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 from typing import get_args
 
 from engine.api.values import KvType, LoadOptions
+from engine.cli.model import add_model_argument
 
 KV_TYPES: tuple[KvType, ...] = get_args(KvType)
-
-
-def add_model_argument(parser: argparse.ArgumentParser) -> None:
-    """Adds the model file."""
-    parser.add_argument("model", type=Path, help="a GGUF file; any shard of a split model, or its folder")
 
 
 def add_json_option(parser: argparse.ArgumentParser) -> None:
@@ -58,6 +53,7 @@ def load_options(args: argparse.Namespace) -> LoadOptions:
         f32_activations=args.f32_activations,
         reference=args.engine == "reference",
         snapshot_bytes=args.snapshots << 20,
+        overrides=tuple(args.override),
     )
 
 

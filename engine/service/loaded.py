@@ -6,7 +6,7 @@ import logging
 import os
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
@@ -17,6 +17,7 @@ from engine.arch.spec import ModelSpec
 from engine.errors import HelperDied
 from engine.gguf.advice import warnings_of
 from engine.gguf.info import GgufFile
+from engine.gguf.overrides import Override, override
 from engine.gguf.reader import read_gguf
 from engine.graph.build import build_graph
 from engine.runtime.loader import LoadedModel
@@ -40,6 +41,7 @@ class Opened:
 
     file: GgufFile
     spec: ModelSpec
+    warnings: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -67,16 +69,16 @@ class Loaded:
         self.model.close()
 
 
-def open_file(path: str) -> Opened:
-    """Reads the header of the model at `path`: any shard of a split one, or a folder of one model.
+def open_file(path: str, overrides: Sequence[Override] = ()) -> Opened:
+    """Reads the header of the model at `path`: any shard of a split one, or a folder of one model. overrides: see `LoadOptions`.
 
     Raises:
-        GgufError: damaged or missing file. UnsupportedModel: nothing that this version runs.
+        GgufError: damaged or missing file. UnsupportedModel: nothing that this version runs. InvalidRequest: overrides.
     """
-    file = read_gguf(path)
+    file, contradictions = override(read_gguf(path), overrides)
     check_tokenizer(file)
     check_template(file)
-    return Opened(file, build_spec(file))
+    return Opened(file, build_spec(file), tuple(map(_sentence, contradictions)))
 
 
 def load(
@@ -103,12 +105,13 @@ def load(
         _close_templates(templates, warming)
         raise
     info = model_info(file, spec, path)
+    warnings = opened.warnings + info.warnings + too_many_threads(options.n_threads)
     return Loaded(
         model=model,
         tokenizer=tokenizer,
         prompts=PromptBuilder(tokenizer, templates, template_of(file)),
         session=Session(model, tokenizer, options.prefill_chunk, emit),
-        info=replace(info, n_ctx=model.n_ctx, isa=active_isa(), warnings=info.warnings + too_many_threads(options.n_threads)),
+        info=replace(info, n_ctx=model.n_ctx, isa=active_isa(), warnings=warnings),
         templates=templates,
         warming=warming,
         prefill_chunk=options.prefill_chunk,
