@@ -122,6 +122,7 @@ def write_model(
                 matrix_of(at + "down_exps.bias", n_embd, n_experts),
                 vector(at + "share.weight", n_embd, -0.3, 0.3),
             ]
+    tensors += [vector(f"blk.{i}.test_sinks.weight", n_heads, -2.0, 4.0) for i in range(n_layers)]
     path.write_bytes(build_gguf(metadata, tensors))
     return path
 

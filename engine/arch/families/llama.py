@@ -13,7 +13,7 @@ from engine.arch.experts import MAX_EXPERTS, moe_ffn
 from engine.arch.hparams import Header
 from engine.arch.parts import attention, decoder, dense_ffn, frame, norm
 from engine.arch.registry import family
-from engine.arch.spec import BlockSpec, ModelSpec, Temperature
+from engine.arch.spec import Attention, BlockSpec, ModelSpec, Temperature
 
 
 @family("llama")
@@ -48,4 +48,8 @@ def build_mistral3(header: Header) -> ModelSpec:
         return spec
     trained = header.integer("rope.scaling.original_context_length", spec.context_length, low=1, high=1 << 30)
     factor = Temperature(beta, trained)
-    return replace(spec, blocks=tuple(replace(block, mixer=replace(block.mixer, temperature=factor)) for block in spec.blocks))
+    blocks = []
+    for block in spec.blocks:
+        assert isinstance(block.mixer, Attention)
+        blocks.append(replace(block, mixer=replace(block.mixer, temperature=factor)))
+    return replace(spec, blocks=tuple(blocks))
