@@ -25,7 +25,7 @@ typedef enum {
     LD_OP_ADD = 7,        // y[r] += x[r]
     LD_OP_GATED_ACT = 8,  // y[r] = act(x[r]) * x2[r]
     LD_OP_ROWS = 9,       // y[r] = x[out_rows[r]]
-    LD_OP_ROUTE = 10,     // LINEAR of a router into y; the last task picks experts for all rows -> routes, see ld_routes
+    LD_OP_ROUTE = 10,     // LINEAR of a router into y; experts are picked for each row, grouped after the last task -> routes
     LD_OP_EXPERTS_UP = 11,   // y[s] = act(G_e x[r]) * (U_e x[r]) * weight of slot s, its row r and expert e (+ biases before act)
     LD_OP_EXPERTS_DOWN = 12, // y[r] = sum over the slots s of row r of D_e x[s] (+ weight of s * bias_e)
     LD_OP_HEADS = 13,     // y[r][h] = W_h x[r][h], a matrix for each of n_heads heads

@@ -20,7 +20,7 @@ typedef struct {
 
 typedef struct {
     _Alignas(64) _Atomic int64_t done;
-    _Atomic int64_t finished; // ROUTE: tasks whose scores are there
+    _Atomic int64_t finished; // ROUTE: tasks that are through but for the grouping
     int64_t tasks;
 } counter;
 
@@ -115,7 +115,8 @@ ld_program *ld_program_new(const ld_op *ops, int64_t n_ops, uint8_t *base, int64
         wrong = ld_node_check(node, max_rows, bytes, table);
         if (!wrong) wrong = widen(p, &node->op);
         if (wrong) break;
-        if (node->op.kind == LD_OP_LINEAR || node->op.kind == LD_OP_ROUTE) ld_linear_split(node, n_workers);
+        if (node->op.kind == LD_OP_LINEAR) ld_linear_split(node, n_workers);
+        if (node->op.kind == LD_OP_ROUTE) ld_route_split(node, max_rows, n_workers);
         if (node->op.kind == LD_OP_EXPERTS_UP || node->op.kind == LD_OP_EXPERTS_DOWN) ld_experts_split(node, n_workers);
         if (node->op.kind == LD_OP_HEADS) ld_heads_split(node, n_workers);
         if (node->op.kind == LD_OP_LATENT_HEADS) ld_decompress_split(node, n_workers);
@@ -320,8 +321,8 @@ int64_t ld_node_scratch(const ld_node *node, int64_t max_rows) {
 int64_t ld_node_tasks(const ld_node *node, const ld_step_state *state) {
     int64_t rows = ld_node_rows(node, state);
     switch (node->op.kind) {
-    case LD_OP_LINEAR:
-    case LD_OP_ROUTE: return ld_linear_tasks(node, rows);
+    case LD_OP_LINEAR: return ld_linear_tasks(node, rows);
+    case LD_OP_ROUTE: return ld_route_tasks(node, rows);
     case LD_OP_EXPERTS_UP:
     case LD_OP_EXPERTS_DOWN: return ld_experts_tasks(node, rows);
     case LD_OP_ATTEND_ROWS:
@@ -341,8 +342,8 @@ void ld_node_task(const ld_node *node, ld_ctx *ctx, int64_t task) {
     case LD_OP_EMBED: ld_embed_task(node, ctx, task); break;
     case LD_OP_NORM: ld_norm_task(node, ctx, task); break;
     case LD_OP_PREPARE: ld_prepare_task(node, ctx, task); break;
-    case LD_OP_LINEAR:
-    case LD_OP_ROUTE: ld_linear_task(node, ctx, task); break;
+    case LD_OP_LINEAR: ld_linear_task(node, ctx, task); break;
+    case LD_OP_ROUTE: ld_route_task(node, ctx, task); break;
     case LD_OP_EXPERTS_UP: ld_experts_up_task(node, ctx, task); break;
     case LD_OP_EXPERTS_DOWN: ld_experts_down_task(node, ctx, task); break;
     case LD_OP_POSITION: ld_position_task(node, ctx, task); break;

@@ -31,7 +31,8 @@ TOKENS_FROM = "qwen3"
 @dataclass(frozen=True)
 class Tiny:
     """One architecture. config: name of the class and its settings; keys: of the file, beside the common ones; ffn: tensors of a
-    block's feed-forward part by our names; turns: the rows of queries and keys are permuted for interleaved rotation."""
+    block's feed-forward part by our names; turns: the rows of queries and keys are permuted for interleaved rotation;
+    seed: one whose greedy answers are no close calls."""
 
     architecture: str
     model: str
@@ -40,7 +41,7 @@ class Tiny:
     keys: dict[str, Any]
     ffn: Callable[[dict[str, F32], int], Named]
     turns: bool = False
-    seed: int = 1
+    seed: int = 2
 
 
 def _dense(weights: dict[str, F32], prefix: str, suffix: str = "") -> Named:
@@ -146,7 +147,6 @@ MODELS = (
             "rope.freq_base": 1e4,
         },
         _hunyuan,
-        seed=2,
     ),
     Tiny(
         "minimax-m2",
@@ -169,7 +169,6 @@ MODELS = (
             "rope.freq_base": 5e6,
         },
         _minimax,
-        seed=2,
     ),
     Tiny(
         "mistral3",
@@ -188,6 +187,7 @@ MODELS = (
         },
         _mistral,
         turns=True,
+        seed=3,
     ),
 )
 NAMES = tuple(tiny.architecture for tiny in MODELS)
@@ -260,7 +260,7 @@ def _drawn(name: str, shape: tuple[int, ...], rng: np.random.Generator) -> F32:
         return rng.normal(0, 0.1, shape).astype(np.float32)
     if len(shape) == 1:
         return rng.uniform(0.5, 1.5, shape).astype(np.float32)
-    scale = 1.0 if "embed" in name else 1.5 * shape[-1] ** -0.5
+    scale = 1.0 if "embed" in name else (3.0 if "head" in name else 1.5) * shape[-1] ** -0.5
     return rng.normal(0, scale, shape).astype(np.float16).astype(np.float32)
 
 

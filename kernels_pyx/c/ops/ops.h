@@ -17,7 +17,7 @@ typedef struct {
     int acts_mask;                       // union of those
     int64_t chunk_few[LD_MAX_WEIGHTS], chunk_many[LD_MAX_WEIGHTS]; // weight rows per task
     int64_t tasks_few[LD_MAX_WEIGHTS], tasks_many[LD_MAX_WEIGHTS];
-    int64_t tile_rows;                   // ATTEND_TILES, LATENT_HEADS: rows per task
+    int64_t tile_rows;                   // ATTEND_TILES, LATENT_HEADS, ROUTE of many rows: rows per task
     int64_t tile_heads;                  // LATENT_HEADS: heads per task
     int64_t heads;                       // DELTA_CHUNKS: value heads per task
     int64_t own_rows;                    // rows of an input stage of each worker's own
@@ -80,12 +80,16 @@ const uint8_t *ld_input_of(const ld_node *node, ld_ctx *ctx, int64_t n_rows, int
 int64_t ld_linear_scratch(const ld_node *node, int64_t max_rows);
 int64_t ld_linear_tasks(const ld_node *node, int64_t n_rows);
 void ld_linear_task(const ld_node *node, ld_ctx *ctx, int64_t task);
+void ld_linear_rows(const ld_node *node, ld_ctx *ctx, int64_t first, int64_t end); // whole rows of y 0, PREPARED, of many
 void ld_prepare_task(const ld_node *node, ld_ctx *ctx, int64_t task);
 void ld_linear_split(ld_node *node, int n_workers);
 
 // route.c
+void ld_route_split(ld_node *node, int64_t max_rows, int n_workers);
+int64_t ld_route_tasks(const ld_node *node, int64_t n_rows);
+void ld_route_task(const ld_node *node, ld_ctx *ctx, int64_t task);
 int64_t ld_route_scratch(const ld_node *node, int64_t max_rows);
-void ld_route(const ld_node *node, ld_ctx *ctx); // after the last task of ROUTE: picks and groups
+void ld_route(const ld_node *node, ld_ctx *ctx); // after the last task of ROUTE: groups
 ld_routes ld_routes_of(const ld_node *node, const ld_ctx *ctx);
 
 // experts.c
