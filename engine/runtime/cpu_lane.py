@@ -372,7 +372,7 @@ def _latent_attend(to: _Row, op: LaneLatentAttend) -> Flag:
     to.row["v_dim"] = op.mla.rank
     to.put("x", op.absorbed)
     to.output(0, op.out)
-    return Flag(0)
+    return _exact(to.f32)
 
 
 def _latent_heads(to: _Row, op: LaneLatentHeads) -> Flag:
