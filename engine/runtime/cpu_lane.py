@@ -211,7 +211,7 @@ def _latent_attend(to: Row, op: LaneLatentAttend) -> Flag:
     to.row["v_dim"] = op.mla.rank
     to.put("x", op.absorbed)
     to.output(0, op.out)
-    return Flag(0)
+    return _exact(to.f32)
 
 
 def _latent_heads(to: Row, op: LaneLatentHeads) -> Flag:

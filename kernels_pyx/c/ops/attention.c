@@ -6,6 +6,8 @@
 
 #include "ops.h"
 
+#include "../half.h"
+
 #include "../attn/scalar.h"
 #include "../attn/avx2.h"
 #include "../attn/avx512.h"
