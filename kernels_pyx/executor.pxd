@@ -19,6 +19,7 @@ cdef extern from "op.h":
         const int32_t *block_table
         int64_t table_stride
         const int32_t *out_rows
+        const int32_t *states
         float *logits
         int64_t logits_stride
         const int32_t *abort

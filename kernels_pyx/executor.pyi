@@ -37,6 +37,7 @@ class CpuProgram:
         max_rows: int,
         max_position: int,
         n_blocks: int | Sequence[int],
+        n_states: int = 0,
         keep: Any = None,
         isa: str | None = None,
     ) -> None: ...
@@ -52,4 +53,5 @@ class CpuProgram:
         logits: npt.NDArray[np.float32],
         abort: AbortFlag,
         op_ns: npt.NDArray[np.int64] | None = None,
+        states: npt.NDArray[np.int32] | None = None,
     ) -> tuple[bool, int]: ...

@@ -12,7 +12,19 @@ from engine.errors import GgufError, UnsupportedModel
 
 Build = Callable[[Header], ModelSpec]
 
-FAMILY_MODULES: tuple[str, ...] = ("gemma3", "glm4moe", "gpt_oss", "llama", "qwen2", "qwen3")
+FAMILY_MODULES: tuple[str, ...] = (
+    "deepseek",
+    "ernie",
+    "gemma3",
+    "glm4moe",
+    "gpt_oss",
+    "hunyuan",
+    "llama",
+    "minimax",
+    "qwen2",
+    "qwen3",
+    "qwen35",
+)
 """Modules of engine.arch.families, imported when the first model is described."""
 
 NOT_YET = ("deepseek32", "deepseek4", "glm-dsa", "minimax-m3")

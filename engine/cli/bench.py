@@ -18,7 +18,7 @@ import numpy as np
 import engine
 from engine.api.values import LoadOptions
 from engine.arch.cache_groups import Window, windows
-from engine.arch.spec import Linear, ModelSpec, MoeFfn
+from engine.arch.spec import Attention, DeltaNet, Linear, Mla, ModelSpec, MoeFfn
 from engine.cli.direct import Direct, opened
 from engine.cli.options import add_json_option, add_load_options, load_options
 from engine.cli.output import write_json, write_text
@@ -141,7 +141,7 @@ def linears(spec: ModelSpec) -> list[tuple[Linear, float, int]]:
     layers: list[tuple[Linear, float, int]] = [(spec.head, 1.0, 1)]
     for block in spec.blocks:
         mixer, ffn = block.mixer, block.ffn
-        layers += [(one, 1.0, 1) for one in (mixer.q, mixer.k, mixer.v, mixer.out)]
+        layers += [(one, 1.0, 1) for one in projections(mixer)]
         share, n = (ffn.n_used / ffn.n_experts, ffn.n_used) if isinstance(ffn, MoeFfn) else (1.0, 1)
         both = 0.5 if ffn.gate.weight == ffn.up.weight else 1.0  # one tensor holds gate and up
         layers += [(ffn.gate, share * both, n), (ffn.up, share * both, n), (ffn.down, share, n)]
@@ -152,6 +152,18 @@ def linears(spec: ModelSpec) -> list[tuple[Linear, float, int]]:
             beside = (dense.gate, dense.up, dense.down, *(() if ffn.shared.gate is None else (ffn.shared.gate,)))
             layers += [(one, 1.0, 1) for one in beside]
     return layers
+
+
+def projections(mixer: Attention | Mla | DeltaNet) -> list[Linear]:
+    """The linear layers around attention or state; of the matrices of heads those that decode reads."""
+    if isinstance(mixer, DeltaNet):
+        parts = (mixer.qkv, mixer.z, mixer.beta, mixer.alpha, mixer.out)
+        return [one for one in parts if one is not None]
+    if not isinstance(mixer, Mla):
+        return [mixer.q, mixer.k, mixer.v, mixer.out]
+    found = [mixer.q, mixer.kv_a, mixer.out, *(() if mixer.q_a is None else (mixer.q_a,))]
+    heads = [mixer.v] if mixer.absorb.weight == mixer.v.weight else [mixer.absorb, mixer.v]
+    return found + [Linear(one.weight, one.n_in, one.step * one.n_heads) for one in heads]
 
 
 def row(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from engine.arch.spec import Attention as AttentionSpec
-from engine.arch.spec import BlockSpec, DenseFfn, ModelSpec, MoeFfn
+from engine.arch.spec import BlockSpec, DeltaNet, DenseFfn, Mla, ModelSpec, MoeFfn
 from engine.arch.spec import Linear as LinearSpec
 from engine.arch.spec import Norm as NormSpec
 from engine.arch.units import UnitId
@@ -13,17 +13,22 @@ from engine.graph.ops import (
     Add,
     Attention,
     Buffer,
+    Delta,
     Embed,
     Experts,
     GatedAct,
     Graph,
     KvStore,
+    LatentAttention,
+    LatentStore,
     Linear,
     Norm,
     Op,
     OutRows,
     Rope,
     Route,
+    SigmoidGate,
+    Split,
 )
 
 
@@ -36,7 +41,7 @@ def build_graph(spec: ModelSpec) -> Graph:
     normed = Buffer("h_out", spec.n_embd)
     ops: list[Op] = [Embed(UnitId("embed"), spec.embed, stream, spec.embed_scale)]
     for block in spec.blocks:
-        ops.extend(_mixer(block, stream))
+        ops.extend(_mixing(block, stream))
         ops.extend(_ffn(block, stream))
     ops += [
         OutRows(head, stream, picked),
@@ -46,22 +51,37 @@ def build_graph(spec: ModelSpec) -> Graph:
     return Graph(tuple(ops), logits)
 
 
-def _mixer(block: BlockSpec, stream: Buffer) -> Iterator[Op]:
-    part: AttentionSpec = block.mixer
+def _mixing(block: BlockSpec, stream: Buffer) -> Iterator[Op]:
+    match block.mixer:
+        case DeltaNet():
+            return _delta(block, block.mixer, stream)
+        case Mla():
+            return _latent(block, block.mixer, stream)
+    return _mixer(block, block.mixer, stream)
+
+
+def _mixer(block: BlockSpec, part: AttentionSpec, stream: Buffer) -> Iterator[Op]:
     unit, cache = UnitId("mixer", block.index), UnitId("kv", block.index)
     h = Buffer("h", stream.width)
-    q, k, v = Buffer("q", part.q.n_out), Buffer("k", part.k.n_out), Buffer("v", part.v.n_out)
+    q, k, v = Buffer("q", part.n_heads * part.head_dim), Buffer("k", part.k.n_out), Buffer("v", part.v.n_out)
     mixed, out = Buffer("attn", part.out.n_in), Buffer("y", stream.width)
     yield Norm(unit, stream, h, block.norm)
-    yield _linear(unit, h, q, part.q)
+    both, gate, gated = Buffer("q_gate", part.q.n_out), Buffer("gate", q.width), Buffer("attn_gated", part.out.n_in)
+    yield _linear(unit, h, both if part.gated else q, part.q)
     yield _linear(unit, h, k, part.k)
     yield _linear(unit, h, v, part.v)
+    if part.gated:
+        yield Split(unit, both, q, gate, part.n_heads)
+    norms: list[Op] = []
     if part.q_norm is not None:
-        yield Norm(unit, q, q, part.q_norm, part.n_heads)
+        norms.append(Norm(unit, q, q, part.q_norm, 1 if part.whole_norm else part.n_heads))
     if part.k_norm is not None:
-        yield Norm(unit, k, k, part.k_norm, part.n_kv_heads)
-    yield Rope(unit, q, part.n_heads, part.head_dim, part.rope)
-    yield Rope(unit, k, part.n_kv_heads, part.head_dim, part.rope)
+        norms.append(Norm(unit, k, k, part.k_norm, 1 if part.whole_norm else part.n_kv_heads))
+    ropes = [
+        Rope(unit, q, part.n_heads, part.head_dim, part.rope),
+        Rope(unit, k, part.n_kv_heads, part.head_dim, part.rope),
+    ]
+    yield from (*ropes, *norms) if part.norm_last else (*norms, *ropes)
     yield KvStore(cache, k, v, block.index)
     yield Attention(
         unit=unit,
@@ -76,9 +96,51 @@ def _mixer(block: BlockSpec, stream: Buffer) -> Iterator[Op]:
         window=part.window,
         sinks=part.sinks,
         softcap=part.softcap,
+        temperature=part.temperature,
     )
+    if part.gated:
+        yield SigmoidGate(unit, mixed, gate, gated)
+    yield _linear(unit, gated if part.gated else mixed, out, part.out)
+    yield from _join(unit, stream, out, block.post_norm)
+
+
+def _delta(block: BlockSpec, part: DeltaNet, stream: Buffer) -> Iterator[Op]:
+    unit, state = UnitId("mixer", block.index), UnitId("state", block.index)
+    h, x, beta = Buffer("h", stream.width), Buffer("channels", part.qkv.n_out), Buffer("beta", part.beta.n_out)
+    mixed, out = Buffer("delta", part.out.n_in), Buffer("y", stream.width)
+    yield Norm(unit, stream, h, block.norm)
+    yield _linear(unit, h, x, part.qkv)
+    z, alpha = x, beta
+    if part.z is not None:
+        z = Buffer("z", part.z.n_out)
+        yield _linear(unit, h, z, part.z)
+    yield _linear(unit, h, beta, part.beta)
+    if part.alpha is not None:
+        alpha = Buffer("alpha", part.alpha.n_out)
+        yield _linear(unit, h, alpha, part.alpha)
+    yield Delta(state, x, z, beta, alpha, mixed, part.conv, part.dt, part.a, part.norm, block.index, part.shape)
     yield _linear(unit, mixed, out, part.out)
     yield from _join(unit, stream, out, block.post_norm)
+
+
+def _latent(block: BlockSpec, part: Mla, stream: Buffer) -> Iterator[Op]:
+    unit, cache = UnitId("mixer", block.index), UnitId("kv", block.index)
+    h, q, row = Buffer("h", stream.width), Buffer("q", part.q.n_out), Buffer("latent", part.latent)
+    mixed, out = Buffer("attn", part.out.n_in), Buffer("y", stream.width)
+    yield Norm(unit, stream, h, block.norm)
+    if part.q_a is None or part.q_norm is None:
+        yield _linear(unit, h, q, part.q)
+        yield _linear(unit, h, row, part.kv_a)
+    else:
+        low, normed = Buffer("q_a", part.q_a.n_out), Buffer("q_a_normed", part.q_a.n_out)
+        yield _linear(unit, h, low, part.q_a)
+        yield _linear(unit, h, row, part.kv_a)
+        yield Norm(unit, low, normed, part.q_norm)
+        yield _linear(unit, normed, q, part.q)
+    yield LatentStore(cache, row, block.index, part.rank, part.kv_norm, part.rope)
+    yield LatentAttention(unit, q, mixed, block.index, part)
+    yield _linear(unit, mixed, out, part.out)
+    yield Add(unit, stream, out)
 
 
 def _ffn(block: BlockSpec, stream: Buffer) -> Iterator[Op]:

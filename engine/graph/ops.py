@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from engine.arch.spec import Act, Routing
+from engine.arch.spec import Act, DeltaShape, Mla, Routing, Temperature
 from engine.arch.spec import Norm as NormSpec
 from engine.arch.spec import Rope as RopeSpec
 from engine.arch.units import UnitId
@@ -82,6 +82,7 @@ class Attention:
 
     window: only the newest `window` keys, None = all. sinks: tensor [n_heads], a logit that only adds to the softmax's sum.
     softcap: scores become softcap * tanh(score / softcap) first, 0 = as they are.
+    temperature: queries are multiplied by what it says of the row's position.
     """
 
     unit: UnitId
@@ -96,6 +97,76 @@ class Attention:
     window: int | None = None
     sinks: str | None = None
     softcap: float = 0.0
+    temperature: Temperature | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LatentStore:
+    """Writes [norm(x[:rank]) | rotated x[rank:]] of the rows into the paged cache of `layer`, at the rows' slots."""
+
+    unit: UnitId
+    x: Buffer
+    layer: int
+    rank: int
+    norm: NormSpec
+    rope: RopeSpec
+
+
+@dataclass(frozen=True, slots=True)
+class LatentAttention:
+    """Attention over the latent rows of `layer`; see `engine.arch.spec.Mla` for the two forms that it may be computed in.
+
+    q: n_heads heads of [nope | rope], not rotated yet; out: n_heads heads of the values.
+    """
+
+    unit: UnitId
+    q: Buffer
+    out: Buffer
+    layer: int
+    mla: Mla
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """first, second = the two halves of each of n_heads heads of x."""
+
+    unit: UnitId
+    x: Buffer
+    first: Buffer
+    second: Buffer
+    n_heads: int
+
+
+@dataclass(frozen=True, slots=True)
+class SigmoidGate:
+    """out = x * sigmoid(gate)."""
+
+    unit: UnitId
+    x: Buffer
+    gate: Buffer
+    out: Buffer
+
+
+@dataclass(frozen=True, slots=True)
+class Delta:
+    """out = the gated delta rule over the sequence of each row, behind the convolution, normed and gated by z: see `DeltaNet`.
+
+    x: the channels; z: the output gates (x where the two are joined); beta, alpha (beta where they are paired): one value a value
+    head. Reads the state of each sequence from one slot and writes it, after the rows of the step, to another.
+    """
+
+    unit: UnitId
+    x: Buffer
+    z: Buffer
+    beta: Buffer
+    alpha: Buffer
+    out: Buffer
+    conv: str
+    dt: str
+    a: str
+    norm: NormSpec
+    layer: int
+    shape: DeltaShape
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +237,8 @@ class OutRows:
     out: Buffer
 
 
-Op = Embed | Norm | Linear | Rope | KvStore | Attention | GatedAct | Route | Experts | Add | OutRows
+Mixing = Rope | KvStore | Attention | LatentStore | LatentAttention | Split | SigmoidGate | Delta
+Op = Embed | Norm | Linear | Mixing | GatedAct | Route | Experts | Add | OutRows
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,32 +8,40 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from engine.arch.cache_groups import groups_of
-from engine.arch.spec import ModelSpec
+from engine.arch.spec import Attention as AttentionSpec
+from engine.arch.spec import Mla, ModelSpec, Temperature
 from engine.arch.spec import Rope as RopeSpec
 from engine.errors import Cancelled, EngineError
 from engine.graph.ops import (
     Add,
     Attention,
     Buffer,
+    Delta,
     Embed,
     Experts,
     GatedAct,
     Graph,
     KvStore,
+    LatentAttention,
+    LatentStore,
     Linear,
     Norm,
     Op,
     OutRows,
     Rope,
     Route,
+    SigmoidGate,
+    Split,
 )
+from engine.graph.reference_delta import DeltaState, DeltaStates, convolve, delta_rule, gated_norm, gates, split_inputs
 from engine.graph.reference_experts import experts, gated, route, sigmoid, softmax
+from engine.graph.reference_latent import attend as attend_latent
 from engine.quants.reference import dequantise
 
 F32 = npt.NDArray[np.float32]
@@ -62,6 +70,10 @@ class Batch(Protocol):
     @property
     def block_tables(self) -> tuple[I32, ...]:
         """An array of block ids a sequence, [n_groups, n_blocks] or [n_blocks] for all cache groups."""
+
+    @property
+    def states(self) -> I32 | None:
+        """[n_seqs, 4]: the state slot to read, to write, another one or -1, and the rows after which that one is written."""
 
     @property
     def out_rows(self) -> I32:
@@ -127,6 +139,7 @@ class ReferenceModel:
         self._raw = tuple(np.memmap(shard.path, dtype=np.uint8, mode="r") for shard in file.shards)
         self._weights: dict[str, F32] = {}
         self._cache: dict[tuple[str, int], F32] = {}
+        self.states = DeltaStates()
         self._groups = groups_of(spec)
 
     def step(self, batch: Batch) -> F32:
@@ -177,12 +190,17 @@ class ReferenceModel:
 
     def kv_heads(self, layer: int) -> int:
         """KV heads of a layer."""
-        return self._spec.blocks[layer].mixer.n_kv_heads
+        mixer = self._spec.blocks[layer].mixer
+        if isinstance(mixer, Mla):
+            return 1
+        assert isinstance(mixer, AttentionSpec)
+        return mixer.n_kv_heads
 
     def close(self) -> None:
         """Drops weights, cache and mappings."""
         self._weights.clear()
         self._cache.clear()
+        self.states = DeltaStates()
         self._raw = ()
 
 
@@ -204,32 +222,65 @@ def _linear(model: ReferenceModel, op: Linear, batch: Batch, values: dict[str, F
 
 
 def _rope(model: ReferenceModel, op: Rope, batch: Batch, values: dict[str, F32]) -> None:
-    factors = None if op.rope.factors is None else model.weight(op.rope.factors)
-    angles = batch.positions[:, None, None] * rope_frequencies(op.rope, factors)
-    cos = (np.cos(angles) * op.rope.attn_factor).astype(np.float32)
-    sin = (np.sin(angles) * op.rope.attn_factor).astype(np.float32)
-    x = _heads(values, op.x, op.n_heads).copy()
-    n = op.rope.n_rot
-    first, second = (slice(0, n, 2), slice(1, n, 2)) if op.rope.kind == "norm" else (slice(0, n // 2), slice(n // 2, n))
-    a, b = x[..., first].copy(), x[..., second].copy()
-    x[..., first] = a * cos - b * sin
-    x[..., second] = a * sin + b * cos
-    values[op.x.name] = _flat(x)
+    values[op.x.name] = _flat(_turned(model, op.rope, batch, _heads(values, op.x, op.n_heads)))
+
+
+def _turned(model: ReferenceModel, rope: RopeSpec, batch: Batch, x: F32) -> F32:
+    """x, [n_rows, n_heads, width], with the first n_rot values of each head rotated."""
+    factors = None if rope.factors is None else model.weight(rope.factors)
+    angles = batch.positions[:, None, None] * rope_frequencies(rope, factors)
+    cos = (np.cos(angles) * rope.attn_factor).astype(np.float32)
+    sin = (np.sin(angles) * rope.attn_factor).astype(np.float32)
+    n = rope.n_rot
+    first, second = (slice(0, n, 2), slice(1, n, 2)) if rope.kind == "norm" else (slice(0, n // 2), slice(n // 2, n))
+    out, a, b = x.copy(), x[..., first], x[..., second]
+    out[..., first] = a * cos - b * sin
+    out[..., second] = a * sin + b * cos
+    return out
 
 
 def _kv_store(model: ReferenceModel, op: KvStore, batch: Batch, values: dict[str, F32]) -> None:
-    heads = model.kv_heads(op.layer)
-    tables = [model.table(table, op.layer) for table in batch.block_tables]
-    n_blocks = max(int(table.max()) for table in tables) + 1
     for which, buffer in (("k", op.k), ("v", op.v)):
-        x = _heads(values, buffer, heads)
-        pool = model.cache(which, op.layer, heads, x.shape[-1], n_blocks)
-        for row, (seq, position) in enumerate(zip(batch.seq_of_row, batch.positions, strict=True)):
-            pool[tables[seq][position // model.block], position % model.block] = x[row]
+        _store(model, which, op.layer, batch, _heads(values, buffer, model.kv_heads(op.layer)))
+
+
+def _store(model: ReferenceModel, which: str, layer: int, batch: Batch, x: F32) -> None:
+    """Writes x, [n_rows, n_heads, width], at the rows' slots."""
+    tables = [model.table(table, layer) for table in batch.block_tables]
+    pool = model.cache(which, layer, x.shape[1], x.shape[2], max(int(table.max()) for table in tables) + 1)
+    for row, (seq, position) in enumerate(zip(batch.seq_of_row, batch.positions, strict=True)):
+        pool[tables[seq][position // model.block], position % model.block] = x[row]
+
+
+def _latent_store(model: ReferenceModel, op: LatentStore, batch: Batch, values: dict[str, F32]) -> None:
+    x = values[op.x.name]
+    c, k_pe = x[:, : op.rank], x[:, None, op.rank :]
+    normed = c / np.sqrt(np.mean(c * c, axis=-1, keepdims=True) + np.float32(op.norm.eps)) * model.weight(op.norm.weight)
+    row = np.concatenate((normed, _turned(model, op.rope, batch, k_pe)[:, 0]), axis=1)
+    _store(model, "latent", op.layer, batch, row[:, None])
+
+
+def _latent_attention(model: ReferenceModel, op: LatentAttention, batch: Batch, values: dict[str, F32]) -> None:
+    nope = op.mla.head_dim - op.mla.rope.n_rot
+    q = _heads(values, op.q, op.mla.n_heads).copy()
+    q[..., nope:] = _turned(model, op.mla.rope, batch, q[..., nope:])
+    out = np.empty((len(q), op.mla.n_heads, op.mla.v.n_out), np.float32)
+    for seq, tables in enumerate(batch.block_tables):
+        rows = np.flatnonzero(batch.seq_of_row == seq)
+        if len(rows) == 0:
+            continue
+        table = model.table(tables, op.layer)
+        n_past = int(batch.positions[rows].max()) + 1
+        pool = model.cache("latent", op.layer, 1, op.mla.latent, 0)
+        latent = pool[table[: -(-n_past // model.block)]].reshape(-1, op.mla.latent)[:n_past]
+        out[rows] = attend_latent(model, op, q[rows], latent, batch.positions[rows])
+    values[op.out.name] = _flat(out)
 
 
 def _attention(model: ReferenceModel, op: Attention, batch: Batch, values: dict[str, F32]) -> None:
     q = _heads(values, op.q, op.n_heads)
+    if op.temperature is not None:
+        q = q * temperatures(op.temperature, batch.positions)[:, None, None]
     out = np.empty((len(q), op.n_heads, op.v_dim), np.float32)
     sinks = None if op.sinks is None else model.weight(op.sinks)
     for seq, whole in enumerate(batch.block_tables):
@@ -248,6 +299,38 @@ def _attention(model: ReferenceModel, op: Attention, batch: Batch, values: dict[
             scores = softcap(q[rows, head] @ keys[:, kv].T * np.float32(op.scale), op.softcap)
             scores[hidden] = -np.inf
             out[rows, head] = softmax(scores, None if sinks is None else float(sinks[head])) @ vals[:, kv]
+    values[op.out.name] = _flat(out)
+
+
+def _split(model: ReferenceModel, op: Split, batch: Batch, values: dict[str, F32]) -> None:
+    halves = np.split(_heads(values, op.x, op.n_heads), 2, axis=-1)
+    values[op.first.name], values[op.second.name] = (_flat(half) for half in halves)
+
+
+def _sigmoid_gate(model: ReferenceModel, op: SigmoidGate, batch: Batch, values: dict[str, F32]) -> None:
+    values[op.out.name] = np.divide(values[op.x.name], 1.0 + np.exp(-values[op.gate.name]), dtype=np.float32)
+
+
+def _delta(model: ReferenceModel, op: Delta, batch: Batch, values: dict[str, F32]) -> None:
+    shape, eps = op.shape, op.norm.eps
+    taps, dt, a = model.weight(op.conv), model.weight(op.dt).reshape(-1), model.weight(op.a).reshape(-1)
+    out = np.empty((len(batch.positions), shape.n_v_heads, shape.dim), np.float32)
+    for seq in range(len(batch.block_tables)):
+        rows = np.flatnonzero(batch.seq_of_row == seq)
+        if len(rows) == 0:
+            continue
+        read, write, mark, n_marked = (seq, seq, -1, 0) if batch.states is None else batch.states[seq].tolist()
+        state = model.states.read(op.layer, read, batch.positions[rows[0]] == 0, shape)
+        inputs = split_inputs(shape, *(values[buffer.name][rows] for buffer in (op.x, op.z, op.beta, op.alpha)))
+        y, past = convolve(inputs.u, state.past, taps)
+        decay, rate = gates(inputs, dt, a)
+        marks = () if mark < 0 else (n_marked,)
+        o, matrices = delta_rule(shape, y, decay, rate, state.matrices, eps, marks)
+        out[rows] = gated_norm(o, inputs.z, model.weight(op.norm.weight), eps)
+        if mark >= 0:
+            _, then = convolve(inputs.u[:n_marked], state.past, taps)
+            model.states.write(op.layer, mark, DeltaState(then, matrices[0]))
+        model.states.write(op.layer, write, DeltaState(past, matrices[-1]))
     values[op.out.name] = _flat(out)
 
 
@@ -273,6 +356,12 @@ def _add(model: ReferenceModel, op: Add, batch: Batch, values: dict[str, F32]) -
 
 def _out_rows(model: ReferenceModel, op: OutRows, batch: Batch, values: dict[str, F32]) -> None:
     values[op.out.name] = values[op.x.name][batch.out_rows]
+
+
+def temperatures(temperature: Temperature, positions: npt.NDArray[np.integer[Any]]) -> F32:
+    """What queries at `positions` are multiplied with."""
+    beyond = np.floor(positions / temperature.length)
+    return np.asarray(1.0 + temperature.beta * np.log1p(beyond), np.float32)
 
 
 def rope_frequencies(rope: RopeSpec, factors: F32 | None) -> F64:
@@ -317,6 +406,11 @@ _RUN: dict[type[Op], Callable[..., None]] = {
     Rope: _rope,
     KvStore: _kv_store,
     Attention: _attention,
+    LatentStore: _latent_store,
+    LatentAttention: _latent_attention,
+    Split: _split,
+    SigmoidGate: _sigmoid_gate,
+    Delta: _delta,
     GatedAct: _gated_act,
     Route: _route,
     Experts: _experts,

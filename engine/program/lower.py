@@ -9,6 +9,7 @@ from itertools import accumulate
 from engine.graph.ops import Buffer, Graph
 from engine.placement.placement import Placement
 from engine.program.fuse import Phase
+from engine.program.lane_latent import LaneLatentAttend
 from engine.program.lane_ops import (
     LaneAttend,
     LaneExpertsDown,
@@ -103,6 +104,9 @@ def _slot(op: LaneOp, buffer: Buffer, max_rows: int, act_of: ActsOf) -> Slot:
         )
     if isinstance(op, LaneAttend) and op.rows and buffer == op.out:
         stride = 4 * partial_floats(op.heads.n_heads, op.heads.v_dim)
+        return Slot(buffer.name, "partials", 0, max_rows * stride, stride, 0, 0)
+    if isinstance(op, LaneLatentAttend) and op.rows and buffer == op.out:
+        stride = 4 * partial_floats(op.mla.n_heads, op.mla.rank)
         return Slot(buffer.name, "partials", 0, max_rows * stride, stride, 0, 0)
     if isinstance(op, LaneRoute) and buffer == op.choice.table:
         nbytes = routes_bytes(op.choice.n_experts, max_rows * op.choice.n_used)

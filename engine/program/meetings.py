@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from engine.program.lane_latent import LaneHeads
 from engine.program.lane_ops import (
     LaneAdd,
     LaneExpertsDown,
@@ -43,6 +44,9 @@ def meetings(ops: Sequence[LaneOp]) -> tuple[bool, ...]:
         beside.append(op)
         later = ops[i + 1] if i + 1 < len(ops) else None
         apart = later is not None and not all(isinstance(one, _FREE) for one in (op, later))
+        if isinstance(op, LaneHeads) and not op.sync:
+            meets.append(False)
+            continue
         meets.append(later is not None and (apart or any(_touch(one, later) for one in beside)))
         if meets[-1]:
             beside = []

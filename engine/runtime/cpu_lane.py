@@ -10,13 +10,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from engine.arch.spec import Act, ClampedSwiglu, Norm
+from engine.arch.spec import Act, ClampedSwiglu, HeadMatrices, Mla, Norm
 from engine.graph.ops import Buffer
+from engine.program.lane_latent import LaneHeads, LaneLatentAttend, LaneLatentHeads, LaneLatentPosition
 from engine.program.lane_ops import (
     Choice,
     Heads,
     LaneAdd,
     LaneAttend,
+    LaneDelta,
     LaneEmbed,
     LaneExpertsDown,
     LaneExpertsUp,
@@ -32,8 +34,10 @@ from engine.program.lane_ops import (
     Turn,
 )
 from engine.program.plan import Lane
+from engine.runtime.derived import DerivedWeights
 from engine.runtime.kv_cache import LayerCache
 from engine.runtime.rope_table import RopeTables
+from engine.runtime.states import StatePool
 from engine.runtime.weights import Weights
 from kernels_pyx.executor import LOGITS, OP_DTYPE
 
@@ -54,6 +58,13 @@ class Kind(IntEnum):
     ROUTE = 10
     EXPERTS_UP = 11
     EXPERTS_DOWN = 12
+    HEADS = 13
+    LATENT_POSITION = 14
+    LATENT_ROWS = 15
+    LATENT_TILES = 16
+    LATENT_HEADS = 17
+    DELTA_ROWS = 20
+    DELTA_CHUNKS = 21
 
 
 class Flag(IntFlag):
@@ -80,6 +91,12 @@ class Flag(IntFlag):
     CLAMPED = 1 << 18
     BESIDE = 1 << 19
     ROW_GATE = 1 << 20
+    WHOLE_NORM = 1 << 21
+    NORM_LAST = 1 << 22
+    GATE = 1 << 24
+    TILED = 1 << 25
+    JOINED = 1 << 26
+    PAIRED = 1 << 27
 
 
 @dataclass(slots=True)
@@ -95,10 +112,12 @@ class Memory:
     """Where the things lie that a lane's ops name."""
 
     weights: Weights
+    derived: DerivedWeights
     ropes: RopeTables
     layers: Mapping[int, LayerCache]
     k_type: int  # ld_kv_type
     v_type: int
+    states: StatePool
 
 
 def describe(lane: Lane, memory: Memory, *, f32: bool) -> Descriptors:
@@ -175,6 +194,27 @@ class _Row:
         self.put("share", share)
         return Flag.ROW_GATE
 
+    def heads(self, i: int, part: HeadMatrices) -> None:
+        """The matrices of all heads as weight i."""
+        if part.transposed:
+            made = self.memory.derived.of(part)
+            address, type_id, row_bytes, step, first = made.address, made.type_id, made.row_bytes, part.n_out, 0
+        else:
+            tensor = self.memory.weights.matrix(part.weight, part.n_in)
+            address, type_id = self.memory.weights.address(tensor), tensor.type_id
+            row_bytes, step, first = tensor.nbytes * part.n_in // tensor.n_elements, part.step, part.first
+        self.row["w_data"][i], self.row["w_format"][i] = address + first * row_bytes, type_id
+        self.row["w_rows"][i], self.row["w_stride"][i], self.row["w_step"][i] = part.n_out, row_bytes, step * row_bytes
+
+    def latent(self, layer: int, mla: Mla, q: Buffer) -> None:
+        """What all ops of latent attention have in common."""
+        self.row["width"], self.row["head_dim"], self.row["n_rot"] = mla.rank, mla.head_dim, mla.rope.n_rot
+        self.row["n_heads"], self.row["scale"] = mla.n_heads, mla.scale
+        cache = self.memory.layers[layer]
+        self.row["k_cache"], self.row["block_bytes"], self.row["cache_group"] = cache.keys, cache.block_bytes, cache.group
+        self.row["k_type"] = self.memory.k_type
+        self.put("q", q)
+
     def choice(self, choice: Choice) -> None:
         self.row["n_experts"], self.row["n_used"] = choice.n_experts, choice.n_used
         self.row["routes_offset"] = self.lane.slots[choice.table.name].offset
@@ -209,8 +249,16 @@ class _Row:
         if source.merge is not None:
             self.row["n_heads"], self.row["v_dim"] = source.merge.n_heads, source.merge.v_dim
             self.seen(source.merge)
-            flags |= Flag.MERGE
+            flags |= Flag.MERGE | self.gate(source.gate, source.merge)
         return flags
+
+    def gate(self, gate: Buffer | None, heads: Heads) -> Flag:
+        """The gates of attention heads, in the buffer of their queries."""
+        if gate is None:
+            return Flag(0)
+        self.put("x2", gate)
+        self.row["q_step"], self.row["head_dim"] = heads.q_step, heads.head_dim
+        return Flag.GATE
 
 
 def _embed(to: _Row, op: LaneEmbed) -> Flag:
@@ -300,6 +348,7 @@ def _turns(to: _Row, op: LanePosition) -> Flag:
     heads = op.heads
     to.row["n_heads"], to.row["n_kv_heads"] = heads.n_heads, heads.n_kv_heads
     to.row["head_dim"], to.row["v_dim"], to.row["scale"] = heads.head_dim, heads.v_dim, heads.scale
+    to.row["q_step"] = heads.q_step
     cache = to.memory.layers[op.layer]
     to.row["k_cache"], to.row["v_cache"], to.row["block_bytes"] = cache.keys, cache.values, cache.block_bytes
     to.row["cache_group"] = cache.group
@@ -311,6 +360,11 @@ def _turns(to: _Row, op: LanePosition) -> Flag:
     for name, turn, flag in (("q", op.turn_q, Flag.ROPE_Q), ("k", op.turn_k, Flag.ROPE_K)):
         if turn.norm is not None:
             to.norm(f"{name}_", turn.norm)
+            flags |= (Flag.WHOLE_NORM if turn.whole else Flag(0)) | (Flag.NORM_LAST if turn.norm_last else Flag(0))
+        if turn.temperature is not None:
+            factors = to.memory.ropes.factors(turn.temperature)
+            to.keep.append(factors)
+            to.row["q_scale"] = factors.ctypes.data
         if turn.rope is not None:
             table = to.memory.ropes.of(turn.rope)
             to.keep.append(table)
@@ -326,7 +380,64 @@ def _attend(to: _Row, op: LaneAttend) -> Flag:
     to.seen(op.heads)
     to.row["softcap"] = op.heads.softcap
     to.output(0, op.out)
-    return flags
+    return flags | to.gate(op.gate, op.heads)
+
+
+def _delta(to: _Row, op: LaneDelta) -> Flag:
+    shape, row = op.shape, to.row
+    row["kind"] = Kind.DELTA_ROWS if op.rows else Kind.DELTA_CHUNKS
+    row["n_heads"], row["n_kv_heads"], row["head_dim"], row["n_taps"] = shape.n_v_heads, shape.n_k_heads, shape.dim, shape.n_taps
+    for name, buffer in (("x", op.x), ("x2", op.z), ("q", op.beta), ("k", op.alpha)):
+        to.put(name, buffer)
+    to.output(0, op.out)
+    to.norm("", op.norm)
+    taps = to.memory.weights.transposed(op.conv, shape.n_taps)
+    to.keep.append(taps)
+    row["conv_w"], row["dt"], row["decay"] = taps.ctypes.data, to.vector(op.dt), to.vector(op.a)
+    row["state"], row["state_stride"] = to.memory.states.layers[op.layer], to.memory.states.slot_bytes
+    flags = Flag.TILED if shape.tiled else Flag(0)
+    flags |= Flag.JOINED if shape.joined else Flag(0)
+    return flags | (Flag.PAIRED if shape.paired else Flag(0))
+
+
+def _heads(to: _Row, op: LaneHeads) -> Flag:
+    to.row["kind"], to.row["n_weights"], to.row["width"] = Kind.HEADS, 1, op.matrices.n_in
+    to.row["n_heads"], to.row["v_dim"] = op.matrices.n_heads, op.matrices.n_in
+    to.row["x_head"], to.row["y_head"] = op.x_head, op.out_head
+    to.heads(0, op.matrices)
+    to.put("x", op.x)
+    to.output(0, op.out)
+    return _exact(to.f32) | (Flag.MERGE if op.merge else Flag(0))
+
+
+def _latent_position(to: _Row, op: LaneLatentPosition) -> Flag:
+    to.row["kind"] = Kind.LATENT_POSITION
+    to.latent(op.layer, op.mla, op.q)
+    to.put("k", op.row)
+    to.norm("k_", op.norm)
+    table = to.memory.ropes.of(op.mla.rope)
+    to.keep.append(table)
+    to.row["rope_table"] = table.ctypes.data
+    return Flag.NEOX if op.mla.rope.kind == "neox" else Flag(0)
+
+
+def _latent_attend(to: _Row, op: LaneLatentAttend) -> Flag:
+    to.row["kind"] = Kind.LATENT_ROWS if op.rows else Kind.LATENT_TILES
+    to.latent(op.layer, op.mla, op.q)
+    to.row["v_dim"] = op.mla.rank
+    to.put("x", op.absorbed)
+    to.output(0, op.out)
+    return Flag(0)
+
+
+def _latent_heads(to: _Row, op: LaneLatentHeads) -> Flag:
+    to.row["kind"], to.row["n_weights"] = Kind.LATENT_HEADS, 2
+    to.latent(op.layer, op.mla, op.q)
+    to.row["v_dim"] = op.mla.v.n_out
+    to.heads(0, op.mla.k)
+    to.heads(1, op.mla.v)
+    to.output(0, op.out)
+    return _exact(to.f32)
 
 
 def _add(to: _Row, op: LaneAdd) -> Flag:
@@ -371,6 +482,11 @@ _DESCRIBE: dict[type[LaneOp], Callable[[_Row, Any], Flag]] = {
     LaneExpertsDown: _experts_down,
     LanePosition: _position,
     LaneAttend: _attend,
+    LaneHeads: _heads,
+    LaneLatentPosition: _latent_position,
+    LaneLatentAttend: _latent_attend,
+    LaneLatentHeads: _latent_heads,
+    LaneDelta: _delta,
     LaneAdd: _add,
     LaneGatedAct: _gated_act,
     LaneRows: _rows,

@@ -2,7 +2,8 @@
 
 So a pool takes memory block by block as contexts grow; that of layers with a window never grows beyond some windows. Within a
 layer's part of a block, per KV head: keys as [head_dim][BLOCK] (transposed: scores of a whole block come from contiguous loads),
-values as [BLOCK][v_dim rounded up to 16]; 8-bit ones with their scales behind them, [group][BLOCK].
+values as [BLOCK][v_dim rounded up to 16]; 8-bit ones with their scales behind them, [group][BLOCK]. Latent attention has one row
+for all heads instead, [BLOCK][rank + n_rot].
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 import psutil
 
 from engine.arch.cache_groups import groups_of
-from engine.arch.spec import ModelSpec
+from engine.arch.spec import Attention, Mla, ModelSpec
 from engine.errors import InvalidRequest, OutOfMemory
 from engine.placement.options import KV_TYPES, KvType
 from engine.runtime.cache_groups import CacheGroup, plan_groups
@@ -51,15 +52,18 @@ def token_bytes(spec: ModelSpec, k_type: KvType, v_type: KvType) -> tuple[int, .
     """Bytes of cache that a token takes in each cache group, and that attention reads of each key it sees."""
     found = [0] * (max(groups_of(spec).values(), default=-1) + 1)
     for layer, group in groups_of(spec).items():
-        found[group] += sum(_layer_bytes(spec, layer, k_type, v_type)) // BLOCK
+        found[group] += sum(layer_bytes(spec, layer, k_type, v_type)) // BLOCK
     return tuple(found)
 
 
-def _layer_bytes(spec: ModelSpec, layer: int, k_type: KvType, v_type: KvType) -> tuple[int, int]:
-    """Bytes of a layer's keys and of its values in a block."""
-    part = spec.blocks[layer].mixer
+def layer_bytes(spec: ModelSpec, layer: int, k_type: KvType, v_type: KvType) -> tuple[int, int]:
+    """Bytes of a layer's keys and values in a block. Latent rows, of the keys' type, are both."""
+    mixer = spec.blocks[layer].mixer
     k, v = KV_TYPES.index(k_type), KV_TYPES.index(v_type)
-    return part.n_kv_heads * kv_head_bytes(k, part.head_dim), part.n_kv_heads * kv_head_bytes(v, v_pad(part.v_dim))
+    if isinstance(mixer, Mla):
+        return kv_head_bytes(k, mixer.latent), 0
+    assert isinstance(mixer, Attention)  # other layers are in no group
+    return mixer.n_kv_heads * kv_head_bytes(k, mixer.head_dim), mixer.n_kv_heads * kv_head_bytes(v, v_pad(mixer.v_dim))
 
 
 class KvCache:
@@ -80,7 +84,7 @@ class KvCache:
             at.append(at[-1] + group.nbytes)
         layers: dict[int, LayerCache] = {}
         for layer, index in groups_of(spec).items():
-            keys, values = _layer_bytes(spec, layer, k_type, v_type)
+            keys, values = layer_bytes(spec, layer, k_type, v_type)
             layers[layer] = LayerCache(at[index], at[index] + keys, self.groups[index].block_bytes, index)
             at[index] += keys + values
         self.layers: dict[int, LayerCache] = layers

@@ -31,6 +31,7 @@ class Weights:
         self._file = file
         self._maps: list[MappedFile] = []
         self._vectors: dict[str, npt.NDArray[np.float32]] = {}
+        self.derived_bytes = 0
         try:
             for shard in file.shards:
                 self._maps.append(MappedFile(shard.path))
@@ -70,11 +71,27 @@ class Weights:
             UnsupportedModel: a type that cannot be read. GgufError: absent.
         """
         if name not in self._vectors:
-            tensor = self._tensor(name)
-            if tensor.type_id not in BY_ID:
-                raise UnsupportedModel(f"tensor {name} is of type {tensor.type_name}, which this version cannot read")
-            self._vectors[name] = dequantise(tensor.type_name, self._bytes(tensor)).reshape(-1).copy()
+            self._vectors[name] = self.values(name).reshape(-1).copy()
         return self._vectors[name]
+
+    def values(self, name: str) -> npt.NDArray[np.float32]:
+        """A tensor in f32, numpy order; nothing of it is kept.
+
+        Raises:
+            UnsupportedModel: a type that cannot be read. GgufError: absent. ModelChanged: the file is gone.
+        """
+        tensor = self._tensor(name)
+        if tensor.type_id not in BY_ID:
+            raise UnsupportedModel(f"tensor {name} is of type {tensor.type_name}, which this version cannot read")
+        return dequantise(tensor.type_name, self._bytes(tensor)).reshape(tuple(reversed(tensor.shape)))
+
+    def transposed(self, name: str, n_rows: int) -> npt.NDArray[np.float32]:
+        """A small matrix in f32, [n_rows, n] from what is [n, n_rows] in the file; lives and raises like `vector`."""
+        key = f"{name} transposed"
+        if key not in self._vectors:
+            self._vectors[key] = np.ascontiguousarray(self.vector(name).reshape(-1, n_rows).T)
+            self.derived_bytes += self._vectors[key].nbytes
+        return self._vectors[key]
 
     def _tensor(self, name: str) -> TensorInfo:
         tensor = self._file.tensors.get(name)

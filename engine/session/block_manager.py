@@ -7,6 +7,7 @@ what the next token sees, and the rest is computed again.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
@@ -22,11 +23,11 @@ GONE = -1
 class BlockTable:
     """The blocks of one sequence. The first `n_tokens` positions were computed, and what the next one sees is held.
 
-    groups: per cache group, the block of each run of positions, GONE before `first` of that group. keys: chain key after each
-    full block.
+    groups: per cache group, the int32 block of each run of positions, GONE before `first` of that group. keys: chain key after
+    each full block.
     """
 
-    groups: list[list[int]] = field(default_factory=list)
+    groups: list[array[int]] = field(default_factory=list)
     first: list[int] = field(default_factory=list)
     keys: list[bytes] = field(default_factory=list)
     n_tokens: int = 0
@@ -72,10 +73,11 @@ class BlockManager:
         whole = (table.n_tokens + n) // self.block * self.block - table.n_tokens
         return whole if whole > 0 else n
 
-    def open(self, tokens: Sequence[int]) -> BlockTable:
+    def open(self, tokens: Sequence[int], stops: Sequence[int] | None = None) -> BlockTable:
         """A table for a sequence that starts with `tokens`, holding the longest prefix that every group can go on from.
 
-        The last token is never reused: its logits are wanted, so it must be computed.
+        stops: lengths of the only prefixes that the model can go on from, beside the empty one; None: any. The last token is
+        never reused: its logits are wanted, so it must be computed.
         """
         usable = len(tokens) - 1
         keys = self._known(tokens, usable)
@@ -84,11 +86,18 @@ class BlockManager:
         for full in range(len(keys), -1, -1):
             rest = tokens[full * self.block : min(usable, (full + 1) * self.block)]
             parts = [pool.partly(keys[full - 1] if full else ROOT, rest) for pool in self._pools]
-            for length in dict.fromkeys((min(length for _, length in parts), 0)):
+            for length in self._lengths(full, min((length for _, length in parts), default=0), stops):
                 firsts = [self._first_seen(group, full * self.block + length) for group in self._groups]
                 if all(full - first <= run[full] for first, run in zip(firsts, runs, strict=True)):
                     return self._take(keys[:full], found, firsts, [index for index, _ in parts], length)
         raise AssertionError("nothing is needed before the first token")
+
+    def _lengths(self, full: int, longest: int, stops: Sequence[int] | None) -> list[int]:
+        """How many tokens may be reused behind so many full blocks, up to `longest`; the most first."""
+        if stops is None:
+            return [longest, 0] if longest else [0]
+        start = full * self.block
+        return sorted({one - start for one in (*stops, 0) if start <= one <= start + longest}, reverse=True)
 
     def _known(self, tokens: Sequence[int], usable: int) -> list[bytes]:
         """Chain keys of the full blocks, as far as the groups that hold whole contexts have them."""
@@ -117,7 +126,7 @@ class BlockManager:
             if length:
                 pool.take_over(part, length)
                 used.append(part)
-            table.groups.append([GONE] * first + used)
+            table.groups.append(array("i", [GONE] * first + used))
         return table
 
     def reserve(self, table: BlockTable, n_tokens: int) -> None:

@@ -19,6 +19,7 @@ from engine.sampling.chain import Sampler
 from engine.session.block_manager import BlockManager
 from engine.session.scheduler import Scheduler, Work
 from engine.session.sequence import Clock, Sequence
+from engine.session.states import NONE, StateSlots
 from engine.session.stops import StopMatcher
 from engine.tokenizer.build import Tokenizer
 from engine.tokenizer.stream_decoder import StreamDecoder
@@ -35,6 +36,10 @@ class StepModel(Protocol):
     def cache_groups(self) -> tuple[CacheGroup, ...]:
         """The pools of KV blocks."""
 
+    @property
+    def state_slots(self) -> tuple[int, int]:
+        """Slots for the states of sequences, and how many of them are for snapshots; (0, 0): sequences have no state."""
+
     def step(self, batch: StepBatch) -> npt.NDArray[np.float32]:
         """Logits [n_out, n_vocab]."""
 
@@ -50,7 +55,8 @@ class Session:
         self._emit = emit
         self._blocks = BlockManager(model.cache_groups, BLOCK)
         self._n_ctx = min((model.n_ctx, *(one.n_blocks * BLOCK for one in model.cache_groups if one.window is None)))
-        self._scheduler = Scheduler(self._blocks, prefill_chunk)
+        self._states = StateSlots(*model.state_slots)
+        self._scheduler = Scheduler(self._blocks, self._states, prefill_chunk)
 
     @property
     def idle(self) -> bool:
@@ -130,13 +136,14 @@ class Session:
     def fail(self, sequences: tuple[Sequence, ...], error: EngineError) -> None:
         """Ends sequences in Failed."""
         for sequence in sequences:
-            self._scheduler.remove(sequence)
+            self._scheduler.remove(sequence, failed=True)
             self._emit(Failed(sequence.request_id, type(error).__name__, str(error), usage=sequence.usage()))
 
     def _prefilled(self, work: Work, logits: npt.NDArray[np.float32], now: float, seconds: float) -> None:
         sequence = work.sequences[0]
         at = sequence.table.n_tokens
         self._blocks.commit(sequence.table, sequence.tokens[at : at + work.n_tokens])
+        self._states.advance(sequence.hold, sequence.tokens)
         sequence.clock.prefill_s += seconds
         self._emit(PrefillProgress(sequence.request_id, sequence.table.n_tokens, sequence.n_prompt))
         if sequence.n_pending == 0:
@@ -147,6 +154,7 @@ class Session:
     def _decoded(self, sequences: tuple[Sequence, ...], logits: npt.NDArray[np.float32], now: float) -> None:
         for row, sequence in enumerate(sequences):
             self._blocks.commit(sequence.table, sequence.tokens[-1:])
+            self._states.advance(sequence.hold, sequence.tokens)
             self._take(sequence, logits[row], now)
 
     def _take(self, sequence: Sequence, logits: npt.NDArray[np.float32], now: float) -> None:
@@ -189,6 +197,7 @@ def _batch(work: Work) -> StepBatch:
             seq_of_row=np.zeros(n, np.int32),
             block_tables=(np.array(sequence.table.groups, np.int32),),
             out_rows=np.array([n - 1] if last else [], np.int32),
+            states=_states(work),
         )
     rows = np.arange(len(work.sequences), dtype=np.int32)
     return StepBatch(
@@ -198,4 +207,12 @@ def _batch(work: Work) -> StepBatch:
         seq_of_row=rows,
         block_tables=tuple(np.array(one.table.groups, np.int32) for one in work.sequences),
         out_rows=rows,
+        states=_states(work),
     )
+
+
+def _states(work: Work) -> npt.NDArray[np.int32] | None:
+    holds = [(one.hold, one.table.n_tokens) for one in work.sequences]
+    if any(hold.next == NONE for hold, _ in holds):
+        return None  # the model has none
+    return np.array([(hold.now, hold.next, hold.mark, max(0, hold.mark_at - done)) for hold, done in holds], np.int32)

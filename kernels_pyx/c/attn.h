@@ -17,9 +17,13 @@ typedef void (*ld_attn_tile)(const float *a, size_t a_stride, const void *b, siz
 // C[m][LD_BLOCK] = A * scale[LD_BLOCK], or C += it: the scales of the tokens of a block, which 8-bit caches keep apart. A may be C.
 typedef void (*ld_attn_scale)(const float *a, size_t a_stride, const float *scale, float *c, size_t c_stride, int64_t m, int add);
 
+// y[n] = x * scale: values of an 8-bit cache that share a scale. Any n, no alignment.
+typedef void (*ld_attn_widen)(const int8_t *x, float scale, float *y, int64_t n);
+
 typedef struct {
     ld_attn_tile tile[3]; // B is f32, f16, int8
     ld_attn_scale scale;
+    ld_attn_widen widen;
     ld_isa isa;           // which ISA serves
 } ld_attn_kernels;
 

@@ -44,6 +44,7 @@ class FakeModel:
     n_blocks: int = 8
     steps: list[StepBatch] = field(default_factory=list)
     fail_with: Exception | None = None
+    state_slots: tuple[int, int] = (0, 0)
 
     def __post_init__(self) -> None:
         self.cache = np.full((self.n_blocks, BLOCK), -1, np.int64)

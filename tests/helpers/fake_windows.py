@@ -26,6 +26,7 @@ class FakeWindows:
     n_full: int = 16
     steps: list[StepBatch] = field(default_factory=list)
     fail_with: Exception | None = None
+    state_slots: tuple[int, int] = (0, 0)
 
     def __post_init__(self) -> None:
         decoding = -(-self.window // BLOCK) + 1

@@ -15,7 +15,24 @@ from engine.runtime.step import StepBatch
 from tests.helpers.models import GOLDEN
 
 LLAMAS = ("llama-gqa-rope3", "llama-mha-spm")
-MODELS = (*LLAMAS, "qwen3", "qwen3-yarn", "qwen3moe", "qwen2", "qwen2moe", "glm4moe", "gemma3", "gpt-oss")
+DEEPSEEKS = tuple(f"deepseek2-{size}{layout}" for size in ("lite", "v3") for layout in ("", "-legacy-kv_b"))
+HYBRIDS = ("qwen35", "qwen35moe", "qwen35moe-fused-gate_up", "qwen3next", "qwen3next-legacy-ssm_in")
+TRANSFORMERS = ("ernie4_5-moe", "hunyuan-moe", "minimax-m2", "mistral3")
+"""Recorded by `tests.helpers.hf_models`."""
+MODELS = (
+    *LLAMAS,
+    "qwen3",
+    "qwen3-yarn",
+    "qwen3moe",
+    "qwen2",
+    "qwen2moe",
+    "glm4moe",
+    "gemma3",
+    "gpt-oss",
+    *DEEPSEEKS,
+    *HYBRIDS,
+    *TRANSFORMERS,
+)
 PROMPTS = ("short", "medium", "long")
 BLOCK = 32
 

@@ -98,6 +98,8 @@ def write_model(
             weight(at + "attn_q.weight", n_embd, n_heads * head_dim),
             weight(at + "attn_k.weight", n_embd, n_kv_heads * head_dim),
             weight(at + "attn_v.weight", n_embd, n_kv_heads * v_dim),
+            vector(at + "test_q_norm.weight", n_heads * head_dim, 0.5, 1.5),
+            vector(at + "test_k_norm.weight", n_kv_heads * head_dim, 0.5, 1.5),
             vector(at + "test_q.bias", n_heads * head_dim, -1.0, 1.0),
             vector(at + "test_down.bias", n_embd, -1.0, 1.0),
             vector(at + "test_gate.bias", n_ff, -1.0, 1.0),

@@ -37,3 +37,7 @@ static void scale_scalar(const float *a, size_t a_stride, const float *scale, fl
         for (int64_t j = 0; j < LD_BLOCK; j++)
             c[i * c_stride + j] = (add ? c[i * c_stride + j] : 0.0f) + a[i * a_stride + j] * scale[j];
 }
+
+static void widen_scalar(const int8_t *x, float scale, float *y, int64_t n) {
+    for (int64_t i = 0; i < n; i++) y[i] = (float)x[i] * scale;
+}

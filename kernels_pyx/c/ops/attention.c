@@ -14,9 +14,10 @@
 #define TILE_QUERIES 48 // queries (rows x heads of one KV head) of a prefill task
 
 const ld_attn_kernels *ld_attn_for(ld_isa isa) {
-    static const ld_attn_kernels scalar = {{tile_f32_scalar, tile_f16_scalar, tile_i8_scalar}, scale_scalar, LD_ISA_SCALAR};
-    static const ld_attn_kernels avx2 = {{tile_f32_avx2, tile_f16_avx2, tile_i8_avx2}, scale_avx2, LD_ISA_AVX2};
-    static const ld_attn_kernels avx512 = {{tile_f32_avx512, tile_f16_avx512, tile_i8_avx512}, scale_avx2, LD_ISA_AVX512};
+    static const ld_attn_kernels scalar = {{tile_f32_scalar, tile_f16_scalar, tile_i8_scalar}, scale_scalar, widen_scalar, LD_ISA_SCALAR};
+    static const ld_attn_kernels avx2 = {{tile_f32_avx2, tile_f16_avx2, tile_i8_avx2}, scale_avx2, widen_avx2, LD_ISA_AVX2};
+    static const ld_attn_kernels avx512 = {{tile_f32_avx512, tile_f16_avx512, tile_i8_avx512}, scale_avx2, widen_avx2,
+                                           LD_ISA_AVX512};
     return isa >= LD_ISA_AVX512 ? &avx512 : isa >= LD_ISA_AVX2 ? &avx2 : &scalar;
 }
 
@@ -163,11 +164,13 @@ static void attend(const ld_node *node, const ld_ctx *ctx, room *r, const int32_
 static void load_queries(const ld_node *node, ld_ctx *ctx, int64_t row, int64_t kv_head, float *q, int turn) {
     const ld_op *op = &node->op;
     int64_t per_kv = op->n_heads / op->n_kv_heads, pad = padded_head(op);
-    const float *from = ld_row(ctx, op->q_offset, op->q_stride, row) + kv_head * per_kv * op->head_dim;
+    int64_t step = op->q_step ? op->q_step : op->head_dim;
+    const float *from = ld_row(ctx, op->q_offset, op->q_stride, row) + kv_head * per_kv * step;
+    float row_norm = turn ? ld_row_norm(node, ctx, row, 0) : 0.0f;
     for (int64_t h = 0; h < per_kv; h++) {
         float *head = q + h * pad;
-        memcpy(head, from + h * op->head_dim, op->head_dim * sizeof *head);
-        if (turn) ld_turn_head(node, ctx, row, head, 0);
+        memcpy(head, from + h * step, op->head_dim * sizeof *head);
+        if (turn) ld_turn_head(node, ctx, row, kv_head * per_kv + h, row_norm, head, 0);
         for (int64_t d = 0; d < op->head_dim; d++) head[d] *= (float)op->scale;
     }
 }
@@ -208,14 +211,6 @@ int64_t ld_attend_tasks(const ld_node *node, const ld_step_state *state) {
     return (state->n_rows + node->tile_rows - 1) / node->tile_rows * heads;
 }
 
-static float *chunk_sums(const ld_op *op, float *partials, int64_t chunk, int64_t head) {
-    return partials + (chunk * op->n_heads + head) * ld_v_pad(op->v_dim);
-}
-
-static float *chunk_scales(const ld_op *op, float *partials, int64_t chunk, int64_t head) {
-    return partials + LD_MAX_CHUNKS * op->n_heads * ld_v_pad(op->v_dim) + (chunk * op->n_heads + head) * 2;
-}
-
 void ld_attend_rows_task(const ld_node *node, ld_ctx *ctx, int64_t task) {
     const ld_op *op = &node->op;
     int64_t chunks = chunks_of(op, ctx->state), chunk = task % chunks, kv_head = task / chunks % op->n_kv_heads;
@@ -227,7 +222,7 @@ void ld_attend_rows_task(const ld_node *node, ld_ctx *ctx, int64_t task) {
     if (to == seen.len && (op->flags & LD_F_STORE)) { // only this task of the row and head reads the row's own key
         float *k = r.scores;
         memcpy(k, ld_row(ctx, op->k_offset, op->k_stride, row) + kv_head * op->head_dim, op->head_dim * sizeof *k);
-        ld_turn_head(node, ctx, row, k, 1);
+        ld_turn_head(node, ctx, row, kv_head, ld_row_norm(node, ctx, row, 1), k, 1);
         ld_store_row(node, ctx, row, kv_head, k, (uint16_t *)(k + padded_head(op)));
     }
     load_queries(node, ctx, row, kv_head, r.q, 1);
@@ -236,28 +231,37 @@ void ld_attend_rows_task(const ld_node *node, ld_ctx *ctx, int64_t task) {
     float *partials = ld_row(ctx, op->y_offset[0], op->y_stride[0], row);
     for (int64_t i = 0; i < per_kv; i++) {
         int64_t head = kv_head * per_kv + i;
-        memcpy(chunk_sums(op, partials, chunk, head), r.sums + i * ld_v_pad(op->v_dim), op->v_dim * sizeof(float));
-        chunk_scales(op, partials, chunk, head)[0] = r.max[i];
-        chunk_scales(op, partials, chunk, head)[1] = r.total[i];
+        memcpy(ld_chunk_sums(op, partials, chunk, head), r.sums + i * ld_v_pad(op->v_dim), op->v_dim * sizeof(float));
+        ld_chunk_scales(op, partials, chunk, head)[0] = r.max[i];
+        ld_chunk_scales(op, partials, chunk, head)[1] = r.total[i];
     }
 }
 
-void ld_merge(const ld_node *node, const ld_ctx *ctx, int64_t row, float *out) {
+// Multiplies the output of a head with the sigmoids of its gates, where it has any.
+static void gate_head(const ld_node *node, const ld_ctx *ctx, int64_t row, int64_t head, float *y) {
     const ld_op *op = &node->op;
-    float *partials = ld_row(ctx, op->x_offset, op->x_stride, row);
+    if (op->flags & LD_F_GATE)
+        ctx->table->vec.sigmoid_mul(y, ld_row(ctx, op->x2_offset, op->x2_stride, row) + head * op->q_step + op->head_dim, op->v_dim);
+}
+
+void ld_merge_head(const ld_node *node, const ld_ctx *ctx, int64_t row, int64_t head, float *y) {
+    const ld_op *op = &node->op;
+    float *partials = ld_row(ctx, op->x_offset, op->x_stride, row), max = -INFINITY, total = 0.0f;
     int64_t chunks = past_of(op, ctx, row).chunks;
-    for (int64_t head = 0; head < op->n_heads; head++) {
-        float max = -INFINITY, total = 0.0f, *y = out + head * op->v_dim;
-        for (int64_t c = 0; c < chunks; c++) max = fmaxf(max, chunk_scales(op, partials, c, head)[0]);
-        for (int64_t c = 0; c < chunks; c++) {
-            const float *sums = chunk_sums(op, partials, c, head), *scales = chunk_scales(op, partials, c, head);
-            float weight = expf(scales[0] - max);
-            total += scales[1] * weight;
-            for (int64_t d = 0; d < op->v_dim; d++) y[d] = c ? y[d] + weight * sums[d] : weight * sums[d];
-        }
-        float factor = with_sink(op, head, max, &total);
-        for (int64_t d = 0; d < op->v_dim; d++) y[d] = y[d] * factor / total;
+    for (int64_t c = 0; c < chunks; c++) max = fmaxf(max, ld_chunk_scales(op, partials, c, head)[0]);
+    for (int64_t c = 0; c < chunks; c++) {
+        const float *sums = ld_chunk_sums(op, partials, c, head), *scales = ld_chunk_scales(op, partials, c, head);
+        float weight = expf(scales[0] - max);
+        total += scales[1] * weight;
+        for (int64_t d = 0; d < op->v_dim; d++) y[d] = c ? y[d] + weight * sums[d] : weight * sums[d];
     }
+    float factor = with_sink(op, head, max, &total);
+    for (int64_t d = 0; d < op->v_dim; d++) y[d] = y[d] * factor / total;
+    gate_head(node, ctx, row, head, y);
+}
+
+void ld_merge(const ld_node *node, const ld_ctx *ctx, int64_t row, float *out) {
+    for (int64_t head = 0; head < node->op.n_heads; head++) ld_merge_head(node, ctx, row, head, out + head * node->op.v_dim);
 }
 
 // Rows [first, end) of one sequence, one KV head.
@@ -282,6 +286,7 @@ static void attend_tile(const ld_node *node, ld_ctx *ctx, room *r, int64_t first
             float *sums = r->sums + at * ld_v_pad(op->v_dim), factor = with_sink(op, head, r->max[at], &r->total[at]);
             float scale = factor / r->total[at];
             for (int64_t d = 0; d < op->v_dim; d++) y[d] = sums[d] * scale;
+            gate_head(node, ctx, row, head, y);
         }
 }
 

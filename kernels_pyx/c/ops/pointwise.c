@@ -92,7 +92,7 @@ void ld_softcap(float *x, double cap, int64_t n) {
     for (int64_t i = 0; i < n; i++) x[i] = times * tanhf(x[i] * by);
 }
 
-static void rotate(const ld_op *op, int64_t position, float *head) {
+void ld_rotate(const ld_op *op, int64_t position, float *head) {
     int64_t half = op->n_rot / 2;
     const float *cosine = (const float *)(uintptr_t)op->rope_table + position * op->n_rot, *sine = cosine + half;
     int64_t step = op->flags & LD_F_NEOX ? 1 : 2;
@@ -106,7 +106,8 @@ static void rotate(const ld_op *op, int64_t position, float *head) {
 
 // One head of one token to 8 bits: q[j * stride], and a scale for each group at scales[g * LD_BLOCK]. The scale is rounded to f16
 // first, so that values are divided by what they will be multiplied with. A group with a value that is not finite has the scale NaN.
-static void store_quants(const ld_ctx *ctx, const float *x, int64_t n, int64_t group, int8_t *q, int64_t stride, uint16_t *scales) {
+void ld_store_quants(const ld_ctx *ctx, const float *x, int64_t n, int64_t group, int8_t *q, int64_t stride,
+                     uint16_t *scales) {
     for (int64_t g = 0; g * group < n; g++) {
         const float *from = x + g * group;
         int64_t count = ld_min(group, n - g * group);
@@ -144,7 +145,7 @@ void ld_store_row(const ld_node *node, ld_ctx *ctx, int64_t row, int64_t kv_head
         float *to = (float *)keys + slot;
         for (int64_t d = 0; d < op->head_dim; d++) to[d * LD_BLOCK] = k[d];
     } else {
-        store_quants(ctx, k, op->head_dim, ld_kv_group(op->k_type, op->head_dim), (int8_t *)keys + slot, LD_BLOCK,
+        ld_store_quants(ctx, k, op->head_dim, ld_kv_group(op->k_type, op->head_dim), (int8_t *)keys + slot, LD_BLOCK,
                      (uint16_t *)(keys + op->head_dim * LD_BLOCK) + slot);
     }
     if (op->v_type == LD_KV_F16)
@@ -152,28 +153,52 @@ void ld_store_row(const ld_node *node, ld_ctx *ctx, int64_t row, int64_t kv_head
     else if (op->v_type == LD_KV_F32)
         memcpy((float *)values + slot * v_pad, v, op->v_dim * sizeof *v);
     else
-        store_quants(ctx, v, op->v_dim, ld_kv_group(op->v_type, v_pad), (int8_t *)values + slot * v_pad, 1,
+        ld_store_quants(ctx, v, op->v_dim, ld_kv_group(op->v_type, v_pad), (int8_t *)values + slot * v_pad, 1,
                      (uint16_t *)(values + v_pad * LD_BLOCK) + slot);
 }
 
-// A head of queries or keys: norm if it has a weight, rotate if flagged. In place.
-void ld_turn_head(const ld_node *node, ld_ctx *ctx, int64_t row, float *head, int is_key) {
+float ld_row_norm(const ld_node *node, ld_ctx *ctx, int64_t row, int is_key) {
+    const ld_op *op = &node->op;
+    if (!(op->flags & LD_F_WHOLE_NORM) || !(is_key ? op->k_norm_w : op->q_norm_w)) return 0.0f;
+    int64_t n = (is_key ? op->n_kv_heads : op->n_heads) * (int64_t)op->head_dim;
+    const float *x = is_key ? ld_row(ctx, op->k_offset, op->k_stride, row) : ld_row(ctx, op->q_offset, op->q_stride, row);
+    float squares = ctx->table->vec.sum_squares(x, n);
+    if (!isfinite(squares)) ld_bad_value(ctx, node);
+    return (float)(1.0 / sqrt((double)squares / (double)n + (is_key ? op->k_norm_eps : op->q_norm_eps)));
+}
+
+static void norm_head(const ld_node *node, ld_ctx *ctx, int64_t index, float row_norm, float *head, int is_key) {
     const ld_op *op = &node->op;
     const float *w = (const float *)(uintptr_t)(is_key ? op->k_norm_w : op->q_norm_w);
-    if (w) ld_norm_row(node, ctx, head, w, is_key ? op->k_norm_eps : op->q_norm_eps, head, op->head_dim);
-    if (op->flags & (is_key ? LD_F_ROPE_K : LD_F_ROPE_Q)) rotate(op, ctx->state->positions[row], head);
+    if (row_norm != 0.0f)
+        ctx->table->vec.norm(head, w + index * op->head_dim, row_norm, head, op->head_dim);
+    else if (w)
+        ld_norm_row(node, ctx, head, w, is_key ? op->k_norm_eps : op->q_norm_eps, head, op->head_dim);
+}
+
+// Head `index` of queries or keys: norm if it has a weight, rotate if flagged, scale queries if they have factors. In place.
+void ld_turn_head(const ld_node *node, ld_ctx *ctx, int64_t row, int64_t index, float row_norm, float *head, int is_key) {
+    const ld_op *op = &node->op;
+    int64_t position = ctx->state->positions[row];
+    const float *factors = (const float *)(uintptr_t)op->q_scale;
+    if (!(op->flags & LD_F_NORM_LAST)) norm_head(node, ctx, index, row_norm, head, is_key);
+    if (op->flags & (is_key ? LD_F_ROPE_K : LD_F_ROPE_Q)) ld_rotate(op, position, head);
+    if (op->flags & LD_F_NORM_LAST) norm_head(node, ctx, index, row_norm, head, is_key);
+    for (int64_t d = 0; factors && !is_key && d < op->head_dim; d++) head[d] *= factors[position];
 }
 
 void ld_position_task(const ld_node *node, ld_ctx *ctx, int64_t task) {
     const ld_op *op = &node->op;
     span rows = rows_of(node, ctx, task);
-    int queries = (op->flags & LD_F_ROPE_Q) || op->q_norm_w, keys = (op->flags & (LD_F_ROPE_K | LD_F_STORE)) || op->k_norm_w;
+    int64_t step = op->q_step ? op->q_step : op->head_dim;
+    int queries = (op->flags & LD_F_ROPE_Q) || op->q_norm_w || op->q_scale, keys = (op->flags & (LD_F_ROPE_K | LD_F_STORE)) || op->k_norm_w;
     for (int64_t r = rows.first; r < rows.end; r++) {
+        float q_norm = queries ? ld_row_norm(node, ctx, r, 0) : 0.0f, k_norm = keys ? ld_row_norm(node, ctx, r, 1) : 0.0f;
         for (int64_t h = 0; queries && h < op->n_heads; h++)
-            ld_turn_head(node, ctx, r, ld_row(ctx, op->q_offset, op->q_stride, r) + h * op->head_dim, 0);
+            ld_turn_head(node, ctx, r, h, q_norm, ld_row(ctx, op->q_offset, op->q_stride, r) + h * step, 0);
         for (int64_t h = 0; keys && h < op->n_kv_heads; h++) {
             float *k = ld_row(ctx, op->k_offset, op->k_stride, r) + h * op->head_dim;
-            ld_turn_head(node, ctx, r, k, 1);
+            ld_turn_head(node, ctx, r, h, k_norm, k, 1);
             if (op->flags & LD_F_STORE) ld_store_row(node, ctx, r, h, k, (uint16_t *)ctx->scratch);
         }
     }

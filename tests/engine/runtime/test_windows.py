@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from engine.errors import InvalidRequest
 from engine.placement.options import KvType, LoadOptions
 from engine.runtime import cache_groups
 from engine.runtime.cache_groups import BLOCK, ring_tables
@@ -116,6 +117,40 @@ def test_nothing_outside_the_window_is_read(path: Path) -> None:
     seen[:, : (LONG - 39) // 32] = -1  # a block id that would be refused, or crash
     logits = model.step(decode_batch([7], [LONG], [seen]))
     np.testing.assert_allclose(logits[0], truth.decode(7), atol=4e-4)
+    model.close()
+
+
+@pytest.mark.parametrize("bad", [-1, 1 << 20])
+def test_a_block_that_the_window_reaches_must_exist(path: Path, bad: int) -> None:
+    model = open_model(path, CHUNKS, windowed(40, None))
+    tables = ring_tables(model.cache_groups, LONG)
+    only_sequence(model, LONG).prefill(some_ids(200), 64)
+    for position, block in ((200, 5), (198, 4), (230, 5)):  # the first block that the row sees
+        broken = tables.copy()
+        broken[1, block] = bad
+        with pytest.raises(InvalidRequest, match="block id"):
+            model.step(decode_batch([7], [position], [broken]))
+    model.close()
+
+
+def test_the_cost_of_a_window_does_not_grow_with_the_context(path: Path) -> None:
+    model = open_model(path, replace(CHUNKS, n_threads=1, n_ctx=4096), windowed(40, None))
+    executor, seconds = model.executor, []
+    assert executor is not None
+    for depth in (200, 3900):
+        steps = only_sequence(model, 4096)
+        steps.prefill(some_ids(depth), 64)
+        executor.profile, least = True, {"mixer.0": 1.0, "mixer.1": 1.0}
+        for token in range(100):
+            steps.decode(token)
+            for name, taken in executor.op_times():
+                unit, _, kind = name.partition(" ")
+                if kind == "attend" and unit in least:
+                    least[unit] = min(least[unit], taken)
+        executor.profile = False
+        seconds.append(least)
+    assert seconds[1]["mixer.0"] < 2 * seconds[0]["mixer.0"]
+    assert seconds[1]["mixer.1"] > 4 * seconds[0]["mixer.1"]
     model.close()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections import Counter
 
 import pytest
@@ -82,7 +83,7 @@ def test_kept_blocks_are_evicted_oldest_first() -> None:
 def test_running_out_of_blocks_is_a_bug_of_the_caller() -> None:
     manager = manager_of(2)
     with pytest.raises(EngineBug):
-        manager.reserve(BlockTable([[]], [0]), 9)
+        manager.reserve(BlockTable([array("i")], [0]), 9)
 
 
 @given(st.lists(st.integers(0, 2), min_size=1, max_size=20), st.lists(st.integers(0, 2), min_size=1, max_size=20))
