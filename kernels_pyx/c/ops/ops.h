@@ -3,6 +3,7 @@
 #include "../attn.h"
 #include "../dispatch.h"
 #include "../op.h"
+#include "../words.h"
 
 // An op with everything resolved that does not change from step to step.
 typedef struct {
@@ -22,6 +23,7 @@ typedef struct {
 typedef struct {
     const ld_table *table;
     const ld_attn_kernels *attn;
+    const ld_words_kernels *words;
     ld_step_state *state;
     uint8_t *base;    // arena
     uint8_t *scratch; // this worker's own memory, 64-byte aligned
