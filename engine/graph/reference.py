@@ -217,8 +217,11 @@ def _norm(model: ReferenceModel, op: Norm, batch: Batch, values: dict[str, F32])
 
 
 def _linear(model: ReferenceModel, op: Linear, batch: Batch, values: dict[str, F32]) -> None:
-    y = values[op.x.name] @ model.weight(op.weight).reshape(op.out.width, op.x.width).T  # one row may be a vector in the file
-    y = y if op.bias is None else y + model.weight(op.bias)
+    width, first = op.out.width, op.first or 0
+    y = values[op.x.name] @ model.weight(op.weight).reshape(-1, op.x.width)[first : first + width].T
+    if op.bias is not None:
+        bias = model.weight(op.bias)
+        y = y + (bias if len(bias) == width else bias[first : first + width])
     values[op.out.name] = softcap(y, op.softcap)
 
 
