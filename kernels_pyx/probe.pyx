@@ -238,6 +238,51 @@ def all_finite(str isa, const float[::1] x) -> bool:
     return bool(_table(isa).vec.all_finite(&x[0], x.shape[0]))
 
 
+def sigmoid_mul(str isa, float[::1] x, const float[::1] gate) -> None:
+    """x *= sigmoid(gate)."""
+    _need("gate", gate.shape[0], x.shape[0])
+    _table(isa).vec.sigmoid_mul(&x[0], &gate[0], x.shape[0])
+
+
+def delta_conv(str isa, const float[::1] x, const float[::1] w, float[::1] y, int taps) -> None:
+    """y = silu of the sum over taps of w * x, both [taps, len(y)]; len(y) a multiple of 16."""
+    cdef const float *rows[16]
+    cdef int64_t n = y.shape[0]
+    cdef int j
+    if not 1 <= taps <= 16 or n % 16:
+        raise ValueError(f"{taps} taps of {n} channels")
+    _need("x", x.shape[0], taps * n)
+    _need("w", w.shape[0], taps * n)
+    for j in range(taps):
+        rows[j] = &x[j * n]
+    _table(isa).delta.conv(rows, &w[0], n, taps, &y[0], n)
+
+
+def delta_step(
+    str isa, const float[::1] before, float[::1] after, const float[::1] k, const float[::1] q, const float[::1] v, float decay,
+    float rate, float[::1] out,
+) -> None:
+    """One step of the delta rule: `after` and `out` from the matrix `before`, None = zeros. after None: in the place of `before`."""
+    cdef int64_t dim = k.shape[0]
+    cdef const float *old = NULL
+    cdef float *new
+    if dim % 16 or dim == 0 or (before is None and after is None):
+        raise ValueError(f"dim {dim}")
+    for name, have in (("q", q), ("v", v), ("out", out)):
+        _need(name, have.shape[0], dim)
+    if before is not None:
+        _need("before", before.shape[0], dim * dim)
+        old = &before[0]
+    if after is not None:
+        _need("after", after.shape[0], dim * dim)
+        new = &after[0]
+    else:
+        new = <float *>old
+    if <uintptr_t>new % 64:
+        raise ValueError("the matrix must be 64-byte aligned")
+    _table(isa).delta.step(old, new, &k[0], &q[0], &v[0], decay, rate, &out[0], dim)
+
+
 def read(const uint8_t[::1] data) -> int:
     """Reads all of `data` once: the read probe of the benches."""
     cdef unsigned long long total

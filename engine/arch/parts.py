@@ -69,11 +69,19 @@ def norm(header: Header, name: str, width: int, eps: float) -> Norm:
 
 
 def attention(
-    header: Header, common: Frame, index: int, kind: RopeKind, *, qk_norm: bool = False, partial: bool = False
+    header: Header,
+    common: Frame,
+    index: int,
+    kind: RopeKind,
+    *,
+    qk_norm: bool = False,
+    partial: bool = False,
+    gated: bool = False,
 ) -> Attention:
     """Grouped-query attention of block `index`.
 
-    qk_norm: queries and keys are normed per head before they turn. partial: part of a head may turn, see `rope`.
+    qk_norm: queries and keys are normed per head before they turn. partial: part of a head may turn, see `rope`. gated: q gives a
+    gate for each output too, head by head behind the queries.
 
     Raises:
         UnsupportedModel: a scaling of RoPE that is not run. GgufError: missing or contradicting metadata and tensors.
@@ -82,8 +90,12 @@ def attention(
     n_heads, n_kv_heads = common.n_heads[index], common.n_kv_heads[index]
     head_dim = header.integer("attention.key_length", _default_head_dim(header, n_embd, n_heads), low=1, high=4096)
     v_dim = header.integer("attention.value_length", head_dim, low=1, high=4096)
+    if gated and v_dim != head_dim:
+        raise GgufError(
+            f"{header.key('attention.value_length')} is {v_dim}, but gates come in heads of {head_dim}; this is contradictory"
+        )
     return Attention(
-        q=header.linear(f"{at}.attn_q", n_embd, n_heads * head_dim),
+        q=header.linear(f"{at}.attn_q", n_embd, n_heads * head_dim * (2 if gated else 1)),
         k=header.linear(f"{at}.attn_k", n_embd, n_kv_heads * head_dim),
         v=header.linear(f"{at}.attn_v", n_embd, n_kv_heads * v_dim),
         out=header.linear(f"{at}.attn_output", n_heads * v_dim, n_embd),
@@ -95,6 +107,7 @@ def attention(
         rope=rope(header, kind, head_dim, partial=partial),
         q_norm=norm(header, f"{at}.attn_q_norm", head_dim, common.eps) if qk_norm else None,
         k_norm=norm(header, f"{at}.attn_k_norm", head_dim, common.eps) if qk_norm else None,
+        gated=gated,
     )
 
 
@@ -118,11 +131,8 @@ def rope(header: Header, kind: RopeKind, head_dim: int, *, partial: bool = False
     """
     n_rot = header.integer("rope.dimension_count", head_dim, low=2, high=4096)
     if n_rot > head_dim or n_rot % 2 or not (partial or n_rot == head_dim):
-        whole = "at most" if partial else "whole"
-        raise GgufError(
-            f"{header.key('rope.dimension_count')} is {n_rot}, {header.architecture} rotates {whole} heads of {head_dim} "
-            "(an even number)"
-        )
+        what = f"at most the {head_dim} values of a head" if partial else f"whole heads of {head_dim}"
+        raise GgufError(f"{header.key('rope.dimension_count')} is {n_rot}, {header.architecture} rotates {what} (an even number)")
     scaling = header.text("rope.scaling.type", "linear", ("none", "linear", "yarn", "longrope"))
     if scaling == "longrope":
         raise UnsupportedModel(f"{header.key('rope.scaling.type')} is longrope; this version runs none, linear and yarn")

@@ -86,11 +86,18 @@ class GgufFile:
         """The first shard."""
         return self.shards[0].path
 
+    @property
+    def name(self) -> str:
+        """`general.name`, or the name of the file, without the number of its part."""
+        name = self.metadata.get(keys.NAME)
+        return name if isinstance(name, str) and name.strip() else _PART.sub("", self.path.stem)
+
     def error(self, key: str, problem: str, advice: str) -> GgufError:
         """A `GgufError` about a metadata key that says where it stands in the file."""
         return GgufError(f"{self.path.name}: {key} at byte {self.key_offsets.get(key, 0)}: {problem}; {advice}")
 
 
+_PART = re.compile(r"-\d{5}-of-\d{5}$")
 _LAYER = re.compile(r"blk\.(\d+)\.(.+)")
 _FFN_PARTS = re.compile(r"ffn_|exp_probs|post_ffw|layer_output")
 _EXPERTS = re.compile(r"ffn_(gate|up|down|gate_up)_exps\.")

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from engine.arch.spec import Attention as AttentionSpec
-from engine.arch.spec import BlockSpec, DenseFfn, Mla, ModelSpec, MoeFfn
+from engine.arch.spec import BlockSpec, DeltaNet, DenseFfn, Mla, ModelSpec, MoeFfn
 from engine.arch.spec import Linear as LinearSpec
+from engine.arch.spec import Norm as NormSpec
 from engine.arch.units import UnitId
 from engine.graph.ops import (
     Add,
     Attention,
     Buffer,
+    Delta,
     Embed,
     Experts,
     GatedAct,
@@ -25,6 +27,8 @@ from engine.graph.ops import (
     OutRows,
     Rope,
     Route,
+    SigmoidGate,
+    Split,
 )
 
 
@@ -35,37 +39,88 @@ def build_graph(spec: ModelSpec) -> Graph:
     head = UnitId("head")
     picked = Buffer("x_out", spec.n_embd)
     normed = Buffer("h_out", spec.n_embd)
-    ops: list[Op] = [Embed(UnitId("embed"), spec.embed, stream)]
+    ops: list[Op] = [Embed(UnitId("embed"), spec.embed, stream, spec.embed_scale)]
     for block in spec.blocks:
-        ops.extend(_latent(block, block.mixer, stream) if isinstance(block.mixer, Mla) else _mixer(block, block.mixer, stream))
+        ops.extend(_mixing(block, stream))
         ops.extend(_ffn(block, stream))
     ops += [
         OutRows(head, stream, picked),
         Norm(head, picked, normed, spec.out_norm),
-        _linear(head, normed, logits, spec.head),
+        Linear(head, normed, logits, spec.head.weight, spec.head.bias, spec.softcap),
     ]
     return Graph(tuple(ops), logits)
+
+
+def _mixing(block: BlockSpec, stream: Buffer) -> Iterator[Op]:
+    match block.mixer:
+        case DeltaNet():
+            return _delta(block, block.mixer, stream)
+        case Mla():
+            return _latent(block, block.mixer, stream)
+    return _mixer(block, block.mixer, stream)
 
 
 def _mixer(block: BlockSpec, part: AttentionSpec, stream: Buffer) -> Iterator[Op]:
     unit, cache = UnitId("mixer", block.index), UnitId("kv", block.index)
     h = Buffer("h", stream.width)
-    q, k, v = Buffer("q", part.q.n_out), Buffer("k", part.k.n_out), Buffer("v", part.v.n_out)
+    q, k, v = Buffer("q", part.n_heads * part.head_dim), Buffer("k", part.k.n_out), Buffer("v", part.v.n_out)
     mixed, out = Buffer("attn", part.out.n_in), Buffer("y", stream.width)
     yield Norm(unit, stream, h, block.norm)
-    yield _linear(unit, h, q, part.q)
+    both, gate, gated = Buffer("q_gate", part.q.n_out), Buffer("gate", q.width), Buffer("attn_gated", part.out.n_in)
+    yield _linear(unit, h, both if part.gated else q, part.q)
     yield _linear(unit, h, k, part.k)
     yield _linear(unit, h, v, part.v)
+    if part.gated:
+        yield Split(unit, both, q, gate, part.n_heads)
+    norms: list[Op] = []
     if part.q_norm is not None:
-        yield Norm(unit, q, q, part.q_norm, part.n_heads)
+        norms.append(Norm(unit, q, q, part.q_norm, 1 if part.whole_norm else part.n_heads))
     if part.k_norm is not None:
-        yield Norm(unit, k, k, part.k_norm, part.n_kv_heads)
-    yield Rope(unit, q, part.n_heads, part.head_dim, part.rope)
-    yield Rope(unit, k, part.n_kv_heads, part.head_dim, part.rope)
+        norms.append(Norm(unit, k, k, part.k_norm, 1 if part.whole_norm else part.n_kv_heads))
+    ropes = [
+        Rope(unit, q, part.n_heads, part.head_dim, part.rope),
+        Rope(unit, k, part.n_kv_heads, part.head_dim, part.rope),
+    ]
+    yield from (*ropes, *norms) if part.norm_last else (*norms, *ropes)
     yield KvStore(cache, k, v, block.index)
-    yield Attention(unit, q, mixed, block.index, part.n_heads, part.n_kv_heads, part.head_dim, part.v_dim, part.scale)
+    yield Attention(
+        unit=unit,
+        q=q,
+        out=mixed,
+        layer=block.index,
+        n_heads=part.n_heads,
+        n_kv_heads=part.n_kv_heads,
+        head_dim=part.head_dim,
+        v_dim=part.v_dim,
+        scale=part.scale,
+        window=part.window,
+        sinks=part.sinks,
+        softcap=part.softcap,
+        temperature=part.temperature,
+    )
+    if part.gated:
+        yield SigmoidGate(unit, mixed, gate, gated)
+    yield _linear(unit, gated if part.gated else mixed, out, part.out)
+    yield from _join(unit, stream, out, block.post_norm)
+
+
+def _delta(block: BlockSpec, part: DeltaNet, stream: Buffer) -> Iterator[Op]:
+    unit, state = UnitId("mixer", block.index), UnitId("state", block.index)
+    h, x, beta = Buffer("h", stream.width), Buffer("channels", part.qkv.n_out), Buffer("beta", part.beta.n_out)
+    mixed, out = Buffer("delta", part.out.n_in), Buffer("y", stream.width)
+    yield Norm(unit, stream, h, block.norm)
+    yield _linear(unit, h, x, part.qkv)
+    z, alpha = x, beta
+    if part.z is not None:
+        z = Buffer("z", part.z.n_out)
+        yield _linear(unit, h, z, part.z)
+    yield _linear(unit, h, beta, part.beta)
+    if part.alpha is not None:
+        alpha = Buffer("alpha", part.alpha.n_out)
+        yield _linear(unit, h, alpha, part.alpha)
+    yield Delta(state, x, z, beta, alpha, mixed, part.conv, part.dt, part.a, part.norm, block.index, part.shape)
     yield _linear(unit, mixed, out, part.out)
-    yield Add(unit, stream, out)
+    yield from _join(unit, stream, out, block.post_norm)
 
 
 def _latent(block: BlockSpec, part: Mla, stream: Buffer) -> Iterator[Op]:
@@ -96,7 +151,16 @@ def _ffn(block: BlockSpec, stream: Buffer) -> Iterator[Op]:
         yield from _moe(unit, block.ffn, h, out)
     else:
         yield from _dense(unit, block.ffn, h, out)
-    yield Add(unit, stream, out)
+    yield from _join(unit, stream, out, block.ffn_post_norm)
+
+
+def _join(unit: UnitId, stream: Buffer, part: Buffer, norm: NormSpec | None) -> Iterator[Op]:
+    """Adds the part to the residual stream, normed if the block norms it."""
+    if norm is not None:
+        normed = Buffer("y_norm", part.width)
+        yield Norm(unit, part, normed, norm)
+        part = normed
+    yield Add(unit, stream, part)
 
 
 def _dense(unit: UnitId, part: DenseFfn, h: Buffer, out: Buffer) -> Iterator[Op]:

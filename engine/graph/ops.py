@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from engine.arch.spec import Act, Mla, Routing
+from engine.arch.spec import Act, DeltaShape, Mla, Routing, Temperature
 from engine.arch.spec import Norm as NormSpec
 from engine.arch.spec import Rope as RopeSpec
 from engine.arch.units import UnitId
@@ -24,11 +24,12 @@ class Buffer:
 
 @dataclass(frozen=True, slots=True)
 class Embed:
-    """out[r] = row token_ids[r] of `weight`, dequantised."""
+    """out[r] = row token_ids[r] of `weight`, dequantised, times scale."""
 
     unit: UnitId
     weight: str
     out: Buffer
+    scale: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,13 +45,14 @@ class Norm:
 
 @dataclass(frozen=True, slots=True)
 class Linear:
-    """out = x @ weight.T (+ bias)."""
+    """out = x @ weight.T (+ bias); with softcap, softcap * tanh(out / softcap)."""
 
     unit: UnitId
     x: Buffer
     out: Buffer
     weight: str
     bias: str | None = None
+    softcap: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +78,12 @@ class KvStore:
 
 @dataclass(frozen=True, slots=True)
 class Attention:
-    """out[r] = softmax(scale * q[r] . K[: position + 1]) V, per head, over the sequence of row r."""
+    """out[r] = softmax(scale * q[r] . K[: position + 1]) V, per head, over the sequence of row r.
+
+    window: only the newest `window` keys, None = all. sinks: tensor [n_heads], a logit that only adds to the softmax's sum.
+    softcap: scores become softcap * tanh(score / softcap) first, 0 = as they are.
+    temperature: queries are multiplied by what it says of the row's position.
+    """
 
     unit: UnitId
     q: Buffer
@@ -87,6 +94,10 @@ class Attention:
     head_dim: int
     v_dim: int
     scale: float
+    window: int | None = None
+    sinks: str | None = None
+    softcap: float = 0.0
+    temperature: Temperature | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +124,49 @@ class LatentAttention:
     out: Buffer
     layer: int
     mla: Mla
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """first, second = the two halves of each of n_heads heads of x."""
+
+    unit: UnitId
+    x: Buffer
+    first: Buffer
+    second: Buffer
+    n_heads: int
+
+
+@dataclass(frozen=True, slots=True)
+class SigmoidGate:
+    """out = x * sigmoid(gate)."""
+
+    unit: UnitId
+    x: Buffer
+    gate: Buffer
+    out: Buffer
+
+
+@dataclass(frozen=True, slots=True)
+class Delta:
+    """out = the gated delta rule over the sequence of each row, behind the convolution, normed and gated by z: see `DeltaNet`.
+
+    x: the channels; z: the output gates (x where the two are joined); beta, alpha (beta where they are paired): one value a value
+    head. Reads the state of each sequence from one slot and writes it, after the rows of the step, to another.
+    """
+
+    unit: UnitId
+    x: Buffer
+    z: Buffer
+    beta: Buffer
+    alpha: Buffer
+    out: Buffer
+    conv: str
+    dt: str
+    a: str
+    norm: NormSpec
+    layer: int
+    shape: DeltaShape
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +237,7 @@ class OutRows:
     out: Buffer
 
 
-Mixing = Rope | KvStore | Attention | LatentStore | LatentAttention
+Mixing = Rope | KvStore | Attention | LatentStore | LatentAttention | Split | SigmoidGate | Delta
 Op = Embed | Norm | Linear | Mixing | GatedAct | Route | Experts | Add | OutRows
 
 

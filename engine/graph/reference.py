@@ -8,18 +8,21 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from engine.arch.spec import Mla, ModelSpec
+from engine.arch.cache_groups import groups_of
+from engine.arch.spec import Attention as AttentionSpec
+from engine.arch.spec import Mla, ModelSpec, Temperature
 from engine.arch.spec import Rope as RopeSpec
 from engine.errors import Cancelled, EngineError
 from engine.graph.ops import (
     Add,
     Attention,
     Buffer,
+    Delta,
     Embed,
     Experts,
     GatedAct,
@@ -33,7 +36,10 @@ from engine.graph.ops import (
     OutRows,
     Rope,
     Route,
+    SigmoidGate,
+    Split,
 )
+from engine.graph.reference_delta import DeltaState, DeltaStates, convolve, delta_rule, gated_norm, gates, split_inputs
 from engine.graph.reference_experts import experts, gated, route, sigmoid, softmax
 from engine.graph.reference_latent import attend as attend_latent
 from engine.quants.reference import dequantise
@@ -63,7 +69,11 @@ class Batch(Protocol):
 
     @property
     def block_tables(self) -> tuple[I32, ...]:
-        """One array of block ids a sequence."""
+        """An array of block ids a sequence, [n_groups, n_blocks] or [n_blocks] for all cache groups."""
+
+    @property
+    def states(self) -> I32 | None:
+        """[n_seqs, 4]: the state slot to read, to write, another one or -1, and the rows after which that one is written."""
 
     @property
     def out_rows(self) -> I32:
@@ -129,6 +139,8 @@ class ReferenceModel:
         self._raw = tuple(np.memmap(shard.path, dtype=np.uint8, mode="r") for shard in file.shards)
         self._weights: dict[str, F32] = {}
         self._cache: dict[tuple[str, int], F32] = {}
+        self.states = DeltaStates()
+        self._groups = groups_of(spec)
 
     def step(self, batch: Batch) -> F32:
         """Logits [n_out, n_vocab] f32 of the rows that the batch names.
@@ -167,6 +179,10 @@ class ReferenceModel:
             self._cache[which, layer] = pool = grown
         return pool
 
+    def table(self, table: I32, layer: int) -> I32:
+        """The block ids that a layer reads, of a sequence's tables."""
+        return table if table.ndim == 1 else table[self._groups[layer]]
+
     @property
     def block(self) -> int:
         """Tokens per KV block."""
@@ -175,17 +191,22 @@ class ReferenceModel:
     def kv_heads(self, layer: int) -> int:
         """KV heads of a layer."""
         mixer = self._spec.blocks[layer].mixer
-        return 1 if isinstance(mixer, Mla) else mixer.n_kv_heads
+        if isinstance(mixer, Mla):
+            return 1
+        assert isinstance(mixer, AttentionSpec)
+        return mixer.n_kv_heads
 
     def close(self) -> None:
         """Drops weights, cache and mappings."""
         self._weights.clear()
         self._cache.clear()
+        self.states = DeltaStates()
         self._raw = ()
 
 
 def _embed(model: ReferenceModel, op: Embed, batch: Batch, values: dict[str, F32]) -> None:
-    values[op.out.name] = model.weight(op.weight)[batch.token_ids]
+    rows = model.weight(op.weight)[batch.token_ids]
+    values[op.out.name] = rows if op.scale == 1.0 else rows * np.float32(op.scale)
 
 
 def _norm(model: ReferenceModel, op: Norm, batch: Batch, values: dict[str, F32]) -> None:
@@ -196,7 +217,8 @@ def _norm(model: ReferenceModel, op: Norm, batch: Batch, values: dict[str, F32])
 
 def _linear(model: ReferenceModel, op: Linear, batch: Batch, values: dict[str, F32]) -> None:
     y = values[op.x.name] @ model.weight(op.weight).reshape(op.out.width, op.x.width).T  # one row may be a vector in the file
-    values[op.out.name] = y if op.bias is None else y + model.weight(op.bias)
+    y = y if op.bias is None else y + model.weight(op.bias)
+    values[op.out.name] = softcap(y, op.softcap)
 
 
 def _rope(model: ReferenceModel, op: Rope, batch: Batch, values: dict[str, F32]) -> None:
@@ -224,10 +246,10 @@ def _kv_store(model: ReferenceModel, op: KvStore, batch: Batch, values: dict[str
 
 def _store(model: ReferenceModel, which: str, layer: int, batch: Batch, x: F32) -> None:
     """Writes x, [n_rows, n_heads, width], at the rows' slots."""
-    n_blocks = max(int(table.max()) for table in batch.block_tables) + 1
-    pool = model.cache(which, layer, x.shape[1], x.shape[2], n_blocks)
+    tables = [model.table(table, layer) for table in batch.block_tables]
+    pool = model.cache(which, layer, x.shape[1], x.shape[2], max(int(table.max()) for table in tables) + 1)
     for row, (seq, position) in enumerate(zip(batch.seq_of_row, batch.positions, strict=True)):
-        pool[batch.block_tables[seq][position // model.block], position % model.block] = x[row]
+        pool[tables[seq][position // model.block], position % model.block] = x[row]
 
 
 def _latent_store(model: ReferenceModel, op: LatentStore, batch: Batch, values: dict[str, F32]) -> None:
@@ -243,10 +265,11 @@ def _latent_attention(model: ReferenceModel, op: LatentAttention, batch: Batch, 
     q = _heads(values, op.q, op.mla.n_heads).copy()
     q[..., nope:] = _turned(model, op.mla.rope, batch, q[..., nope:])
     out = np.empty((len(q), op.mla.n_heads, op.mla.v.n_out), np.float32)
-    for seq, table in enumerate(batch.block_tables):
+    for seq, tables in enumerate(batch.block_tables):
         rows = np.flatnonzero(batch.seq_of_row == seq)
         if len(rows) == 0:
             continue
+        table = model.table(tables, op.layer)
         n_past = int(batch.positions[rows].max()) + 1
         pool = model.cache("latent", op.layer, 1, op.mla.latent, 0)
         latent = pool[table[: -(-n_past // model.block)]].reshape(-1, op.mla.latent)[:n_past]
@@ -256,22 +279,58 @@ def _latent_attention(model: ReferenceModel, op: LatentAttention, batch: Batch, 
 
 def _attention(model: ReferenceModel, op: Attention, batch: Batch, values: dict[str, F32]) -> None:
     q = _heads(values, op.q, op.n_heads)
+    if op.temperature is not None:
+        q = q * temperatures(op.temperature, batch.positions)[:, None, None]
     out = np.empty((len(q), op.n_heads, op.v_dim), np.float32)
-    for seq, table in enumerate(batch.block_tables):
+    sinks = None if op.sinks is None else model.weight(op.sinks)
+    for seq, whole in enumerate(batch.block_tables):
         rows = np.flatnonzero(batch.seq_of_row == seq)
         if len(rows) == 0:
             continue
-        positions = batch.positions[rows]
-        n_past = int(positions.max()) + 1
-        used = table[: -(-n_past // model.block)]
-        keys = model.cache("k", op.layer, op.n_kv_heads, op.head_dim, 0)[used].reshape(-1, op.n_kv_heads, op.head_dim)[:n_past]
-        vals = model.cache("v", op.layer, op.n_kv_heads, op.v_dim, 0)[used].reshape(-1, op.n_kv_heads, op.v_dim)[:n_past]
-        hidden = np.arange(n_past)[None, :] > positions[:, None]
+        positions, reach = batch.positions[rows].astype(np.int64), op.window or 1 << 40
+        first, n_past = max(0, int(positions.min()) - reach + 1) // model.block, int(positions.max()) + 1
+        used = model.table(whole, op.layer)[first : -(-n_past // model.block)]
+        at = first * model.block + np.arange(len(used) * model.block)
+        keys = model.cache("k", op.layer, op.n_kv_heads, op.head_dim, 0)[used].reshape(-1, op.n_kv_heads, op.head_dim)
+        vals = model.cache("v", op.layer, op.n_kv_heads, op.v_dim, 0)[used].reshape(-1, op.n_kv_heads, op.v_dim)
+        hidden = (at > positions[:, None]) | (at <= positions[:, None] - reach)
         for head in range(op.n_heads):
             kv = head // (op.n_heads // op.n_kv_heads)
-            scores = q[rows, head] @ keys[:, kv].T * np.float32(op.scale)
+            scores = softcap(q[rows, head] @ keys[:, kv].T * np.float32(op.scale), op.softcap)
             scores[hidden] = -np.inf
-            out[rows, head] = softmax(scores) @ vals[:, kv]
+            out[rows, head] = softmax(scores, None if sinks is None else float(sinks[head])) @ vals[:, kv]
+    values[op.out.name] = _flat(out)
+
+
+def _split(model: ReferenceModel, op: Split, batch: Batch, values: dict[str, F32]) -> None:
+    halves = np.split(_heads(values, op.x, op.n_heads), 2, axis=-1)
+    values[op.first.name], values[op.second.name] = (_flat(half) for half in halves)
+
+
+def _sigmoid_gate(model: ReferenceModel, op: SigmoidGate, batch: Batch, values: dict[str, F32]) -> None:
+    values[op.out.name] = np.divide(values[op.x.name], 1.0 + np.exp(-values[op.gate.name]), dtype=np.float32)
+
+
+def _delta(model: ReferenceModel, op: Delta, batch: Batch, values: dict[str, F32]) -> None:
+    shape, eps = op.shape, op.norm.eps
+    taps, dt, a = model.weight(op.conv), model.weight(op.dt).reshape(-1), model.weight(op.a).reshape(-1)
+    out = np.empty((len(batch.positions), shape.n_v_heads, shape.dim), np.float32)
+    for seq in range(len(batch.block_tables)):
+        rows = np.flatnonzero(batch.seq_of_row == seq)
+        if len(rows) == 0:
+            continue
+        read, write, mark, n_marked = (seq, seq, -1, 0) if batch.states is None else batch.states[seq].tolist()
+        state = model.states.read(op.layer, read, batch.positions[rows[0]] == 0, shape)
+        inputs = split_inputs(shape, *(values[buffer.name][rows] for buffer in (op.x, op.z, op.beta, op.alpha)))
+        y, past = convolve(inputs.u, state.past, taps)
+        decay, rate = gates(inputs, dt, a)
+        marks = () if mark < 0 else (n_marked,)
+        o, matrices = delta_rule(shape, y, decay, rate, state.matrices, eps, marks)
+        out[rows] = gated_norm(o, inputs.z, model.weight(op.norm.weight), eps)
+        if mark >= 0:
+            _, then = convolve(inputs.u[:n_marked], state.past, taps)
+            model.states.write(op.layer, mark, DeltaState(then, matrices[0]))
+        model.states.write(op.layer, write, DeltaState(past, matrices[-1]))
     values[op.out.name] = _flat(out)
 
 
@@ -299,6 +358,12 @@ def _out_rows(model: ReferenceModel, op: OutRows, batch: Batch, values: dict[str
     values[op.out.name] = values[op.x.name][batch.out_rows]
 
 
+def temperatures(temperature: Temperature, positions: npt.NDArray[np.integer[Any]]) -> F32:
+    """What queries at `positions` are multiplied with."""
+    beyond = np.floor(positions / temperature.length)
+    return np.asarray(1.0 + temperature.beta * np.log1p(beyond), np.float32)
+
+
 def rope_frequencies(rope: RopeSpec, factors: F32 | None) -> F64:
     """Radians per position of each rotated pair, [n_rot/2] f64: divided by factors, scaled or YaRN-interpolated."""
     pairs = np.arange(rope.n_rot // 2, dtype=np.float64)
@@ -320,6 +385,11 @@ def rope_frequencies(rope: RopeSpec, factors: F32 | None) -> F64:
     return mixed
 
 
+def softcap(x: F32, cap: float) -> F32:
+    """cap * tanh(x / cap); x where cap is 0."""
+    return x if cap == 0.0 else np.float32(cap) * np.tanh(x / np.float32(cap))
+
+
 def _heads(values: Mapping[str, F32], buffer: Buffer, n_heads: int) -> F32:
     x = values[buffer.name]
     return x.reshape(len(x), n_heads, x.shape[-1] // n_heads)
@@ -338,6 +408,9 @@ _RUN: dict[type[Op], Callable[..., None]] = {
     Attention: _attention,
     LatentStore: _latent_store,
     LatentAttention: _latent_attention,
+    Split: _split,
+    SigmoidGate: _sigmoid_gate,
+    Delta: _delta,
     GatedAct: _gated_act,
     Route: _route,
     Experts: _experts,

@@ -59,10 +59,15 @@ def gated(act: Act, gate: F32, up: F32) -> F32:
     return (_silu(gate) if act == "silu" else _gelu_tanh(gate)) * up
 
 
-def softmax(scores: F32) -> F32:
-    """Softmax over the last axis, f32."""
-    e: F32 = np.exp(scores - scores.max(axis=-1, keepdims=True))
+def softmax(scores: F32, sink: float | None = None) -> F32:
+    """Softmax over the last axis, f32. sink: a logit that takes its part and is not among the results."""
+    top = scores.max(axis=-1, keepdims=True)
+    if sink is not None:
+        top = np.maximum(top, np.float32(sink))
+    e: F32 = np.exp(scores - top)
     total: F32 = e.sum(axis=-1, keepdims=True)
+    if sink is not None:
+        total = total + np.exp(np.float32(sink) - top)
     return e / total
 
 

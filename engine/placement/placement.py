@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
-from engine.arch.spec import BlockSpec, ModelSpec, MoeFfn
+from engine.arch.spec import BlockSpec, DeltaNet, ModelSpec, MoeFfn
 from engine.arch.units import UnitId, UnitKind
 from engine.errors import InvalidRequest, PlacementError
 from engine.placement.options import KvType, LoadOptions
@@ -68,10 +68,11 @@ def units_of(spec: ModelSpec) -> tuple[UnitId, ...]:
 
 
 def _kinds(block: BlockSpec) -> tuple[UnitKind, ...]:
+    memory: UnitKind = "state" if isinstance(block.mixer, DeltaNet) else "kv"
     if not isinstance(block.ffn, MoeFfn):
-        return ("mixer", "kv", "ffn")
+        return ("mixer", memory, "ffn")
     shared: tuple[UnitKind, ...] = () if block.ffn.shared is None else ("shared",)
-    return ("mixer", "kv", "ffn", *shared, "experts")
+    return ("mixer", memory, "ffn", *shared, "experts")
 
 
 def default_placement(spec: ModelSpec, options: LoadOptions) -> Placement:

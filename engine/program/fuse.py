@@ -17,6 +17,7 @@ from engine.graph.ops import (
     Add,
     Attention,
     Buffer,
+    Delta,
     Embed,
     Experts,
     GatedAct,
@@ -29,6 +30,8 @@ from engine.graph.ops import (
     OutRows,
     Rope,
     Route,
+    SigmoidGate,
+    Split,
 )
 from engine.program.lane_latent import lower_latent
 from engine.program.lane_ops import (
@@ -36,6 +39,7 @@ from engine.program.lane_ops import (
     Heads,
     LaneAdd,
     LaneAttend,
+    LaneDelta,
     LaneEmbed,
     LaneExpertsDown,
     LaneExpertsUp,
@@ -54,7 +58,7 @@ from engine.program.lane_ops import (
 
 Phase = Literal["decode", "prefill"]
 
-MAX_WEIGHTS = 3
+MAX_WEIGHTS = 4
 """Matrices of one linear op."""
 FEW_ROWS = 8
 """Rows up to which each worker may hold its own copy of the input."""
@@ -64,7 +68,7 @@ PRIVATE_VALUES = 16384
 """An input stage of up to this many values costs each worker less than meeting the others."""
 
 
-_INPUTS = ("x", "y", "k", "v", "q", "gate", "up", "share")
+_INPUTS = ("x", "y", "z", "k", "v", "q", "gate", "up", "share", "beta", "alpha")
 """Fields of ops that name what they read."""
 
 
@@ -84,6 +88,7 @@ class _Mixer:
 
     norms: dict[str, Norm]
     ropes: dict[str, Rope]
+    norms_last: set[str]
 
 
 class _Fuser:
@@ -96,6 +101,7 @@ class _Fuser:
             for buffer in _reads(op):
                 self._readers[buffer.name].append(i)
         self._sources: dict[str, Source] = {}  # buffers that exist only as input stages
+        self._halves: dict[str, Split] = {}  # by the names of both halves, which lie in one buffer
         self._choices: dict[str, Choice] = {}  # by the name of the buffer of chosen experts
         self._out: list[LaneOp] = []
         self._late = False  # after OutRows, ops have n_out rows
@@ -111,13 +117,13 @@ class _Fuser:
         op = self._ops[i]
         match op:
             case Embed():
-                self._out.append(LaneEmbed(op.unit, op.weight, op.out))
+                self._out.append(LaneEmbed(op.unit, op.weight, op.out, op.scale))
             case OutRows():
                 self._rows(i, op)
             case Norm() if op.n_heads > 1 or op.x == op.out:
                 return self._mixer(i)
             case Norm():
-                self._norm(i, op)
+                return self._norm(i, op)
             case Linear():
                 return self._linears(i)
             case Rope() | KvStore() | Attention():
@@ -132,6 +138,13 @@ class _Fuser:
                 return self._experts(i, op)
             case LatentAttention():
                 raise EngineBug(f"op {i} attends over latent rows that nothing stored before it")
+            case Split():
+                self._halves |= {op.first.name: op, op.second.name: op}
+            case Delta():
+                fields = (op.x, op.z, op.beta, op.alpha, op.out, op.conv, op.dt, op.a, op.norm, op.layer, op.shape)
+                self._out.append(LaneDelta(op.unit, *fields, rows=self._decode))
+            case SigmoidGate():
+                raise EngineBug(f"op {i} gates something else than an attention's output")
             case Route():
                 raise EngineBug(f"op {i} routes by something else than a linear op's output")
         return i + 1
@@ -162,19 +175,24 @@ class _Fuser:
         last = self._readers[op.out.name][-1]
         return last if self._still(op.x, i, last) else None
 
-    def _norm(self, i: int, op: Norm) -> None:
+    def _norm(self, i: int, op: Norm) -> int:
+        follower = self._ops[i + 1] if i + 1 < len(self._ops) else None
+        if isinstance(follower, Add) and follower.y == op.out and follower.x != op.x and self._readers[op.out.name] == [i + 1]:
+            self._out.append(LaneNorm(op.unit, op.x, follower.x, op.norm, 1, self._late, add=True))
+            return i + 2
         if self._stage_end(i) is not None:
             before = self._sources.get(op.x.name, Source(op.x))
             self._sources[op.out.name] = replace(before, norm=op.norm)
         else:
             self._out.append(LaneNorm(op.unit, op.x, op.out, op.norm, op.n_heads, self._late))
+        return i + 1
 
     def _linears(self, i: int) -> int:
         first = self._ops[i]
         assert isinstance(first, Linear)
         group = [first]
         for op in self._ops[i + 1 : i + MAX_WEIGHTS]:
-            if not isinstance(op, Linear) or op.x != first.x:
+            if not isinstance(op, Linear) or op.x != first.x or op.softcap != first.softcap:
                 break
             group.append(op)
         after = i + len(group)
@@ -185,14 +203,15 @@ class _Fuser:
                 self._emit(first, weights[:-1], "store")
             self._route(group[-1], follower)
             return after + 1
-        if len(group) == 2 and isinstance(follower, GatedAct) and self._is_gate(group, follower, after):
+        plain = first.softcap == 0.0
+        if plain and len(group) == 2 and isinstance(follower, GatedAct) and self._is_gate(group, follower, after):
             weights = (replace(weights[0], out=follower.out), replace(weights[1], out=follower.out))
             self._emit(first, weights, follower.act)
             return after + 1
-        if len(group) == 1 and isinstance(follower, Add) and self._is_residual(first, follower, after):
+        if plain and len(group) == 1 and isinstance(follower, Add) and self._is_residual(first, follower, after):
             self._emit(first, (replace(weights[0], out=follower.x),), "add")
             return after + 1
-        self._emit(first, weights, "store")
+        self._emit(first, weights, "store", group[-1].softcap)
         return after
 
     def _is_gate(self, group: list[Linear], act: GatedAct, at: int) -> bool:
@@ -202,9 +221,15 @@ class _Fuser:
     def _is_residual(self, op: Linear, add: Add, at: int) -> bool:
         return add.y == op.out and add.x != op.x and add.share is None and self._readers[op.out.name] == [at]
 
-    def _emit(self, op: Linear, weights: tuple[Weight, ...], epilogue: Literal["store", "add"] | Act) -> None:
+    def _emit(
+        self,
+        op: Linear,
+        weights: tuple[Weight, ...],
+        epilogue: Literal["store", "add"] | Act,
+        softcap: float = 0.0,
+    ) -> None:
         source, acts = self._input(op, op.x, tuple(self._weights_reading(op.x.name)))
-        self._out.append(LaneLinear(op.unit, source, acts, weights, epilogue, self._late))
+        self._out.append(LaneLinear(op.unit, source, acts, weights, epilogue, self._late, softcap))
 
     def _input(self, op: Linear | Experts, x: Buffer, weights: tuple[str, ...], slots: int = 1) -> tuple[Source, Buffer | None]:
         """The input stage of an op that multiplies x with some of the weights, and its result where all workers share it."""
@@ -258,12 +283,14 @@ class _Fuser:
 
     def _mixer(self, i: int) -> int:
         """Head norms, rotations, cache write and attention: one op or two."""
-        stop, mixer = i, _Mixer({}, {})
+        stop, mixer = i, _Mixer({}, {}, set())
         store: KvStore | None = None
         while stop < len(self._ops) and not isinstance(self._ops[stop], Attention):
             op = self._ops[stop]
             if isinstance(op, Norm) and op.x == op.out:
                 mixer.norms[op.x.name] = op
+                if op.x.name in mixer.ropes:
+                    mixer.norms_last.add(op.x.name)
             elif isinstance(op, Rope):
                 mixer.ropes[op.x.name] = op
             elif isinstance(op, KvStore):
@@ -274,8 +301,7 @@ class _Fuser:
         attention = self._ops[stop] if stop < len(self._ops) else None
         if not isinstance(attention, Attention) or store is None or not self._belongs(mixer, attention, store):
             raise EngineBug(f"the ops from {i} on are no attention that this version can place")
-        self._attention(attention, store, mixer)
-        return stop + 1
+        return self._attention(stop, attention, store, mixer)
 
     @staticmethod
     def _belongs(mixer: _Mixer, attention: Attention, store: KvStore) -> bool:
@@ -283,20 +309,42 @@ class _Fuser:
         ropes = {rope.rope for rope in mixer.ropes.values()}
         return set(mixer.norms) <= known and set(mixer.ropes) <= known and len(ropes) <= 1 and store.layer == attention.layer
 
-    def _attention(self, op: Attention, store: KvStore, mixer: _Mixer) -> None:
-        heads = Heads(op.n_heads, op.n_kv_heads, op.head_dim, op.v_dim, op.scale)
+    def _gate(self, at: int, op: Attention) -> tuple[Buffer, Buffer | None, Buffer]:
+        """Where the queries of the attention at `at` lie, and its gates behind them, and where the gated output goes."""
+        split, follower = self._halves.get(op.q.name), self._ops[at + 1] if at + 1 < len(self._ops) else None
+        if split is None:
+            return op.q, None, op.out
+        if isinstance(follower, SigmoidGate) and (follower.x, follower.gate) == (op.out, split.second):
+            return split.x, split.x, follower.out
+        raise EngineBug(f"op {at} has gates that are not for its output")
+
+    def _attention(self, at: int, op: Attention, store: KvStore, mixer: _Mixer) -> int:
+        q, gate, out = self._gate(at, op)
+        after = at + (1 if gate is None else 2)
+        heads = Heads(
+            op.n_heads, op.n_kv_heads, op.head_dim, op.v_dim, op.scale, q.width // op.n_heads, op.window, op.sinks, op.softcap
+        )
 
         def turn(name: str) -> Turn:
             norm, rope = mixer.norms.get(name), mixer.ropes.get(name)
-            return Turn(None if norm is None else norm.norm, None if rope is None else rope.rope)
+            return Turn(
+                None if norm is None else norm.norm,
+                None if rope is None else rope.rope,
+                norm is not None and norm.n_heads == 1 and norm.x.width > op.head_dim,
+                name in mixer.norms_last,
+                op.temperature if name == op.q.name else None,
+            )
 
-        position = LanePosition(op.unit, op.layer, op.q, store.k, store.v, heads, turn(op.q.name), turn(store.k.name), True)
-        if not self._decode or not self._feeds_linears_only(op.out.name):
-            self._out += [position, LaneAttend(op.unit, op.layer, op.q, op.out, heads, False, None)]
-            return
-        partials = Buffer(f"{op.out.name}.partials", op.out.width)
-        self._out.append(LaneAttend(op.unit, op.layer, op.q, partials, heads, True, position))
-        self._sources[op.out.name] = Source(partials, merge=heads)
+        if any(turn(name).whole and turn(name).norm_last for name in (op.q.name, store.k.name)):
+            raise EngineBug("a norm over all heads after the rotation is not run")
+        position = LanePosition(op.unit, op.layer, q, store.k, store.v, heads, turn(op.q.name), turn(store.k.name), True)
+        if not self._decode or not self._feeds_linears_only(out.name):
+            self._out += [position, LaneAttend(op.unit, op.layer, q, out, heads, False, None, gate)]
+            return after
+        partials = Buffer(f"{out.name}.partials", out.width)
+        self._out.append(LaneAttend(op.unit, op.layer, q, partials, heads, True, position, None))
+        self._sources[out.name] = Source(partials, merge=heads, gate=gate)
+        return after
 
     def _latent(self, i: int, store: LatentStore) -> int:
         attention = self._ops[i + 1] if i + 1 < len(self._ops) else None
@@ -318,7 +366,7 @@ class _Fuser:
 def _rows_early(ops: Sequence[Op]) -> Sequence[Op]:
     """Drops the unwanted rows before the last feed-forward part, after which nobody reads them."""
     pick = next((i for i, op in enumerate(ops) if isinstance(op, OutRows)), None)
-    attentions = [i for i, op in enumerate(ops) if isinstance(op, Attention | LatentAttention)]
+    attentions = [i for i, op in enumerate(ops) if isinstance(op, Attention | LatentAttention | Delta)]
     if pick is None or not attentions or attentions[-1] > pick:
         return ops
     rows = ops[pick]
@@ -343,8 +391,12 @@ def _reads(op: Op) -> tuple[Buffer, ...]:
     match op:
         case Embed():
             return ()
-        case Norm() | Linear() | Rope() | OutRows() | Route() | LatentStore():
+        case Norm() | Linear() | Rope() | OutRows() | Route() | LatentStore() | Split():
             return (op.x,)
+        case SigmoidGate():
+            return (op.x, op.gate)
+        case Delta():
+            return (op.x, op.z, op.beta, op.alpha)
         case Experts():
             return (op.x, op.chosen, op.weights)
         case KvStore():
@@ -368,7 +420,7 @@ def _rename(ops: Sequence[Op]) -> tuple[list[Op], dict[str, Buffer]]:
             if isinstance(buffer, Buffer):
                 changes[field] = current[buffer.name]
         defined = {}
-        for field in ("out", *(("chosen", "weights") if isinstance(op, Route) else ())):
+        for field in ("out", "first", "second", *(("chosen", "weights") if isinstance(op, Route) else ())):
             out = getattr(op, field, None)
             if isinstance(out, Buffer):
                 in_place = isinstance(op, Norm) and op.x.name == out.name

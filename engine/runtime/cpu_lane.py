@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum, IntFlag
 from typing import Any
@@ -15,8 +15,10 @@ from engine.graph.ops import Buffer
 from engine.program.lane_latent import LaneHeads, LaneLatentAttend, LaneLatentHeads, LaneLatentPosition
 from engine.program.lane_ops import (
     Choice,
+    Heads,
     LaneAdd,
     LaneAttend,
+    LaneDelta,
     LaneEmbed,
     LaneExpertsDown,
     LaneExpertsUp,
@@ -35,6 +37,7 @@ from engine.program.plan import Lane
 from engine.runtime.derived import DerivedWeights
 from engine.runtime.kv_cache import LayerCache
 from engine.runtime.rope_table import RopeTables
+from engine.runtime.states import StatePool
 from engine.runtime.weights import Weights
 from kernels_pyx.executor import LOGITS, OP_DTYPE
 
@@ -60,6 +63,8 @@ class Kind(IntEnum):
     LATENT_ROWS = 15
     LATENT_TILES = 16
     LATENT_HEADS = 17
+    DELTA_ROWS = 20
+    DELTA_CHUNKS = 21
 
 
 class Flag(IntFlag):
@@ -86,6 +91,12 @@ class Flag(IntFlag):
     CLAMPED = 1 << 18
     BESIDE = 1 << 19
     ROW_GATE = 1 << 20
+    WHOLE_NORM = 1 << 21
+    NORM_LAST = 1 << 22
+    GATE = 1 << 24
+    TILED = 1 << 25
+    JOINED = 1 << 26
+    PAIRED = 1 << 27
 
 
 @dataclass(slots=True)
@@ -103,10 +114,10 @@ class Memory:
     weights: Weights
     derived: DerivedWeights
     ropes: RopeTables
-    layers: tuple[LayerCache, ...]
-    block_bytes: int
+    layers: Mapping[int, LayerCache]
     k_type: int  # ld_kv_type
     v_type: int
+    states: StatePool
 
 
 def describe(lane: Lane, memory: Memory, *, f32: bool) -> Descriptors:
@@ -199,7 +210,8 @@ class _Row:
         """What all ops of latent attention have in common."""
         self.row["width"], self.row["head_dim"], self.row["n_rot"] = mla.rank, mla.head_dim, mla.rope.n_rot
         self.row["n_heads"], self.row["scale"] = mla.n_heads, mla.scale
-        self.row["k_cache"], self.row["block_bytes"] = self.memory.layers[layer].keys, self.memory.block_bytes
+        cache = self.memory.layers[layer]
+        self.row["k_cache"], self.row["block_bytes"], self.row["cache_group"] = cache.keys, cache.block_bytes, cache.group
         self.row["k_type"] = self.memory.k_type
         self.put("q", q)
 
@@ -219,6 +231,12 @@ class _Row:
             self.row["act_offset"][0], self.row["act_stride"][0] = slot.offset, slot.stride
         return Flag.PREPARED
 
+    def seen(self, heads: Heads) -> None:
+        """Which keys the rows of an attention see, and what its softmax adds to them."""
+        self.row["window"] = heads.window or 0
+        if heads.sinks is not None:
+            self.row["sinks"] = self.vector(heads.sinks)
+
     def source(self, source: Source) -> Flag:
         self.put("x", source.x)
         self.row["width"] = source.width
@@ -230,14 +248,24 @@ class _Row:
             flags |= Flag.NORM
         if source.merge is not None:
             self.row["n_heads"], self.row["v_dim"] = source.merge.n_heads, source.merge.v_dim
-            flags |= Flag.MERGE
+            self.seen(source.merge)
+            flags |= Flag.MERGE | self.gate(source.gate, source.merge)
         return flags
+
+    def gate(self, gate: Buffer | None, heads: Heads) -> Flag:
+        """The gates of attention heads, in the buffer of their queries."""
+        if gate is None:
+            return Flag(0)
+        self.put("x2", gate)
+        self.row["q_step"], self.row["head_dim"] = heads.q_step, heads.head_dim
+        return Flag.GATE
 
 
 def _embed(to: _Row, op: LaneEmbed) -> Flag:
     to.row["kind"], to.row["n_weights"], to.row["width"] = Kind.EMBED, 1, op.out.width
     to.matrix(0, op.weight, op.out.width)
     to.output(0, op.out)
+    to.row["scale"] = op.scale
     return Flag(0)
 
 
@@ -246,7 +274,7 @@ def _norm(to: _Row, op: LaneNorm) -> Flag:
     to.put("x", op.x)
     to.output(0, op.out)
     to.norm("", op.norm)
-    return _late(op.out_rows)
+    return _late(op.out_rows) | (Flag.ADD if op.add else Flag(0))
 
 
 def _prepare(to: _Row, op: LanePrepare) -> Flag:
@@ -263,6 +291,7 @@ def _prepare(to: _Row, op: LanePrepare) -> Flag:
 def _linear(to: _Row, op: LaneLinear) -> Flag:
     to.row["kind"], to.row["n_weights"] = Kind.LINEAR, len(op.weights)
     flags = to.input(op.source, op.acts) | _late(op.out_rows) | _exact(to.f32)
+    to.row["softcap"] = op.softcap
     for i, weight in enumerate(op.weights):
         to.matrix(i, weight.weight, op.source.width)
         to.output(i, weight.out)
@@ -319,8 +348,10 @@ def _turns(to: _Row, op: LanePosition) -> Flag:
     heads = op.heads
     to.row["n_heads"], to.row["n_kv_heads"] = heads.n_heads, heads.n_kv_heads
     to.row["head_dim"], to.row["v_dim"], to.row["scale"] = heads.head_dim, heads.v_dim, heads.scale
+    to.row["q_step"] = heads.q_step
     cache = to.memory.layers[op.layer]
-    to.row["k_cache"], to.row["v_cache"], to.row["block_bytes"] = cache.keys, cache.values, to.memory.block_bytes
+    to.row["k_cache"], to.row["v_cache"], to.row["block_bytes"] = cache.keys, cache.values, cache.block_bytes
+    to.row["cache_group"] = cache.group
     to.row["k_type"], to.row["v_type"] = to.memory.k_type, to.memory.v_type
     for name, buffer in (("q", op.q), ("k", op.k), ("v", op.v)):
         if buffer is not None:
@@ -329,6 +360,11 @@ def _turns(to: _Row, op: LanePosition) -> Flag:
     for name, turn, flag in (("q", op.turn_q, Flag.ROPE_Q), ("k", op.turn_k, Flag.ROPE_K)):
         if turn.norm is not None:
             to.norm(f"{name}_", turn.norm)
+            flags |= (Flag.WHOLE_NORM if turn.whole else Flag(0)) | (Flag.NORM_LAST if turn.norm_last else Flag(0))
+        if turn.temperature is not None:
+            factors = to.memory.ropes.factors(turn.temperature)
+            to.keep.append(factors)
+            to.row["q_scale"] = factors.ctypes.data
         if turn.rope is not None:
             table = to.memory.ropes.of(turn.rope)
             to.keep.append(table)
@@ -341,8 +377,27 @@ def _attend(to: _Row, op: LaneAttend) -> Flag:
     bare = LanePosition(op.unit, op.layer, op.q, None, None, op.heads, _NO_TURN, _NO_TURN, False)
     flags = _turns(to, op.position or bare)
     to.row["kind"] = Kind.ATTEND_ROWS if op.rows else Kind.ATTEND_TILES
+    to.seen(op.heads)
+    to.row["softcap"] = op.heads.softcap
     to.output(0, op.out)
-    return flags
+    return flags | to.gate(op.gate, op.heads)
+
+
+def _delta(to: _Row, op: LaneDelta) -> Flag:
+    shape, row = op.shape, to.row
+    row["kind"] = Kind.DELTA_ROWS if op.rows else Kind.DELTA_CHUNKS
+    row["n_heads"], row["n_kv_heads"], row["head_dim"], row["n_taps"] = shape.n_v_heads, shape.n_k_heads, shape.dim, shape.n_taps
+    for name, buffer in (("x", op.x), ("x2", op.z), ("q", op.beta), ("k", op.alpha)):
+        to.put(name, buffer)
+    to.output(0, op.out)
+    to.norm("", op.norm)
+    taps = to.memory.weights.transposed(op.conv, shape.n_taps)
+    to.keep.append(taps)
+    row["conv_w"], row["dt"], row["decay"] = taps.ctypes.data, to.vector(op.dt), to.vector(op.a)
+    row["state"], row["state_stride"] = to.memory.states.layers[op.layer], to.memory.states.slot_bytes
+    flags = Flag.TILED if shape.tiled else Flag(0)
+    flags |= Flag.JOINED if shape.joined else Flag(0)
+    return flags | (Flag.PAIRED if shape.paired else Flag(0))
 
 
 def _heads(to: _Row, op: LaneHeads) -> Flag:
@@ -431,6 +486,7 @@ _DESCRIBE: dict[type[LaneOp], Callable[[_Row, Any], Flag]] = {
     LaneLatentPosition: _latent_position,
     LaneLatentAttend: _latent_attend,
     LaneLatentHeads: _latent_heads,
+    LaneDelta: _delta,
     LaneAdd: _add,
     LaneGatedAct: _gated_act,
     LaneRows: _rows,

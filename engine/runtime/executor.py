@@ -20,6 +20,7 @@ from engine.runtime.cpu_lane import Memory, describe
 from engine.runtime.derived import DerivedWeights
 from engine.runtime.kv_cache import BLOCK, KvCache, allocate
 from engine.runtime.rope_table import RopeTables
+from engine.runtime.states import StatePool
 from engine.runtime.step import StepBatch
 from engine.runtime.weights import Weights
 from kernels_pyx.executor import AbortFlag, CpuProgram
@@ -44,6 +45,7 @@ class Executor:
         placement: Placement,
         weights: Weights,
         cache: KvCache,
+        states: StatePool,
         types: dict[str, int],
         abort: AbortFlag,
         *,
@@ -61,7 +63,8 @@ class Executor:
             raise InvalidRequest(f"a prefill chunk of {prefill_chunk} tokens was asked for; use 1 to {MAX_CHUNK}")
         self._n_vocab = spec.n_vocab
         self._abort = abort
-        self._table = np.zeros((1, -(-n_ctx // BLOCK)), np.int32)
+        self._states = states
+        self._tables = np.zeros((len(cache.groups), 1, -(-n_ctx // BLOCK)), np.int32)
         self.last_step_s = 0.0
         self.profile = False
         self._times: tuple[tuple[str, float], ...] = ()
@@ -70,16 +73,16 @@ class Executor:
         latent = any(isinstance(block.mixer, Mla) for block in spec.blocks)
         chunks = (ABSORBED_ROWS, largest) if latent and largest > ABSORBED_ROWS else (largest,)
         plans += [lower(graph, placement, "prefill", rows, types, f32=f32) for rows in chunks]
-        self.ropes = RopeTables(weights, cache.n_blocks * BLOCK)
+        self.ropes = RopeTables(weights, -(-n_ctx // BLOCK) * BLOCK)
         self.derived = DerivedWeights(weights, spec, abort, f32=f32)
         memory = Memory(
             weights,
             self.derived,
             self.ropes,
             cache.layers,
-            cache.block_bytes,
             KV_TYPES.index(placement.k_type),
             KV_TYPES.index(placement.v_type),
+            states,
         )
         arena = allocate(max(plan.arena_bytes for plan in plans), "the working memory", "choose a smaller prefill chunk")
         self._pool = Pool(placement.workers.cores)
@@ -87,7 +90,14 @@ class Executor:
         for plan in plans:
             made = describe(plan.lanes[0], memory, f32=f32)
             program = CpuProgram(
-                made.ops, arena, self._pool, max_rows=plan.max_rows, max_position=n_ctx, n_blocks=cache.n_blocks, keep=made.keep
+                made.ops,
+                arena,
+                self._pool,
+                max_rows=plan.max_rows,
+                max_position=n_ctx,
+                n_blocks=[group.n_blocks for group in cache.groups],
+                n_states=states.n_slots,
+                keep=made.keep,
             )
             self._compiled.append(_Compiled(plan, program))
         self.workspace_bytes = arena.nbytes + sum(one.program.scratch_bytes for one in self._compiled)
@@ -111,17 +121,21 @@ class Executor:
         chosen = self._program_for(batch)
         logits = np.empty((len(batch.out_rows), self._n_vocab), np.float32)
         times = np.zeros(chosen.program.n_ops, np.int64) if self.profile else None
+        n_seqs, use = len(batch.block_tables), batch.states
+        if self._states.n_slots and use is None:
+            use = self._states.own(n_seqs)
         started = time.perf_counter()
         try:
             aborted, bad_op = chosen.program.run(
                 batch.token_ids,
                 batch.positions,
                 batch.seq_of_row,
-                self._tables(batch),
+                self._fill_tables(batch),
                 batch.out_rows,
                 logits,
                 self._abort,
                 times,
+                use,
             )
         except ValueError as error:
             raise InvalidRequest(f"the step cannot run: {error}") from error
@@ -134,6 +148,8 @@ class Executor:
             unit = chosen.plan.lanes[0].ops[bad_op].unit
             where = f"layer {unit.layer} ({unit.kind})" if unit.layer >= 0 else f"the {unit.kind}"
             raise EngineError(f"the model computed non-finite values in {where}; the file is probably damaged, get it again")
+        if batch.states is None:
+            self._states.done(n_seqs)
         return logits
 
     def op_times(self) -> tuple[tuple[str, float], ...]:
@@ -148,15 +164,16 @@ class Executor:
                 return compiled
         raise InvalidRequest(f"a step of {n_rows} rows; the largest has {self._compiled[-1].plan.max_rows}")
 
-    def _tables(self, batch: StepBatch) -> npt.NDArray[np.int32]:
-        n_seqs, width = len(batch.block_tables), self._table.shape[1]
-        if n_seqs > len(self._table):
-            self._table = np.zeros((n_seqs, width), np.int32)
+    def _fill_tables(self, batch: StepBatch) -> npt.NDArray[np.int32]:
+        n_groups, n_room, width = self._tables.shape
+        n_seqs = len(batch.block_tables)
+        if n_seqs != n_room:
+            self._tables = np.zeros((n_groups, n_seqs, width), np.int32)
         for i, table in enumerate(batch.block_tables):
-            used = min(len(table), width)
-            self._table[i, :used] = table[:used]
-            self._table[i, used : used + 1] = -1
-        return self._table[:n_seqs]
+            used = min(table.shape[-1], width)
+            self._tables[:, i, :used] = table[..., :used]
+            self._tables[:, i, used : used + 1] = -1
+        return self._tables
 
     def close(self) -> None:
         """Ends the workers and drops the programs. Idempotent."""

@@ -24,7 +24,7 @@ def handle_load(state: State, command: LoadModel) -> None:
         state.breathe()
 
     state.emit(LoadProgress(command.request_id, "header", 0, 0))
-    opened = open_file(command.path)
+    opened = open_file(command.path, command.options.overrides)
     size = opened.file.file_bytes
     state.emit(LoadProgress(command.request_id, "header", size, size))
     if not state.mailbox.start((command.request_id,)):

@@ -98,6 +98,8 @@ def write_model(
             weight(at + "attn_q.weight", n_embd, n_heads * head_dim),
             weight(at + "attn_k.weight", n_embd, n_kv_heads * head_dim),
             weight(at + "attn_v.weight", n_embd, n_kv_heads * v_dim),
+            vector(at + "test_q_norm.weight", n_heads * head_dim, 0.5, 1.5),
+            vector(at + "test_k_norm.weight", n_kv_heads * head_dim, 0.5, 1.5),
             vector(at + "test_q.bias", n_heads * head_dim, -1.0, 1.0),
             vector(at + "test_down.bias", n_embd, -1.0, 1.0),
             vector(at + "test_gate.bias", n_ff, -1.0, 1.0),
@@ -120,6 +122,7 @@ def write_model(
                 matrix_of(at + "down_exps.bias", n_embd, n_experts),
                 vector(at + "share.weight", n_embd, -0.3, 0.3),
             ]
+    tensors += [vector(f"blk.{i}.test_sinks.weight", n_heads, -2.0, 4.0) for i in range(n_layers)]
     path.write_bytes(build_gguf(metadata, tensors))
     return path
 

@@ -143,7 +143,7 @@ void ld_decompress_task(const ld_node *node, ld_ctx *ctx, int64_t task) {
         ld_softmax_start(&r.softmax, heads * rows);
         for (int64_t start = 0; start < longest; start += WINDOW) {
             int64_t n = ld_min(WINDOW, longest - start);
-            load_window(node, ctx, &r, ld_blocks_of(ctx, first), start, n);
+            load_window(node, ctx, &r, ld_blocks_of(ctx->state, op->cache_group, first), start, n);
             for (int64_t h = 0; h < heads; h++) {
                 make_head(node, &r, head + h, n);
                 attend_window(node, ctx, &r, first, end, head + h, start, n, h * rows);

@@ -32,7 +32,7 @@ void ld_latent_load(const ld_node *node, const ld_ctx *ctx, int64_t block, int64
 static void store(const ld_node *node, ld_ctx *ctx, int64_t row, const float *x) {
     const ld_op *op = &node->op;
     int64_t position = ctx->state->positions[row], slot = position % LD_BLOCK, latent = ld_latent_of(op);
-    uint8_t *to = ld_latent_block(op, ld_blocks_of(ctx, row)[position / LD_BLOCK]);
+    uint8_t *to = ld_latent_block(op, ld_blocks_of(ctx->state, op->cache_group, row)[position / LD_BLOCK]);
     if (op->k_type == LD_KV_F32)
         memcpy((float *)to + slot * latent, x, latent * sizeof *x);
     else if (op->k_type == LD_KV_F16)
@@ -96,7 +96,7 @@ void ld_latent_rows_task(const ld_node *node, ld_ctx *ctx, int64_t task) {
         load_query(node, ctx, &r, i, row, first + i);
         r.limit[i] = len;
     }
-    ld_absorbed_attend(node, ctx, &r, ld_blocks_of(ctx, row), m, from, to);
+    ld_absorbed_attend(node, ctx, &r, ld_blocks_of(ctx->state, op->cache_group, row), m, from, to);
     float *partials = ld_row(ctx, op->y_offset[0], op->y_stride[0], row);
     for (int64_t i = 0; i < m; i++) {
         float *scales = ld_chunk_scales(op, partials, chunk, first + i);
@@ -116,7 +116,7 @@ static void attend_tile(const ld_node *node, ld_ctx *ctx, int64_t first, int64_t
         r.limit[i] = ctx->state->positions[row] + 1;
         if (r.limit[i] > longest) longest = r.limit[i];
     }
-    ld_absorbed_attend(node, ctx, &r, ld_blocks_of(ctx, first), m, 0, longest);
+    ld_absorbed_attend(node, ctx, &r, ld_blocks_of(ctx->state, op->cache_group, first), m, 0, longest);
     for (int64_t i = 0; i < m; i++) {
         float *y = ld_row(ctx, op->y_offset[0], op->y_stride[0], first + i / n) + (head + i % n) * op->width;
         float scale = 1.0f / r.softmax.total[i], *sums = r.sums + i * ld_v_pad(op->width);

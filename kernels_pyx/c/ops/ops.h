@@ -17,8 +17,9 @@ typedef struct {
     int acts_mask;                       // union of those
     int64_t chunk_few[LD_MAX_WEIGHTS], chunk_many[LD_MAX_WEIGHTS]; // weight rows per task
     int64_t tasks_few[LD_MAX_WEIGHTS], tasks_many[LD_MAX_WEIGHTS];
-    int64_t tile_rows;                   // ATTEND_TILES, LATENT_HEADS: rows per task
+    int64_t tile_rows;                   // ATTEND_TILES, LATENT_HEADS, ROUTE of many rows: rows per task
     int64_t tile_heads;                  // LATENT_HEADS: heads per task
+    int64_t heads;                       // DELTA_CHUNKS: value heads per task
     int64_t own_rows;                    // rows of an input stage of each worker's own
 } ld_node;
 
@@ -51,9 +52,10 @@ static inline float *ld_row(const ld_ctx *ctx, int64_t offset, int64_t stride, i
     return offset == LD_LOGITS ? ctx->state->logits + row * ctx->state->logits_stride
                                : (float *)(ctx->base + offset) + row * stride;
 }
-static inline const int32_t *ld_blocks_of(const ld_ctx *ctx, int64_t row) {
-    return ctx->state->block_table + ctx->state->seq_of_row[row] * ctx->state->table_stride;
+static inline const int32_t *ld_blocks_of(const ld_step_state *s, int64_t group, int64_t row) {
+    return s->block_table + (group * s->n_seqs + s->seq_of_row[row]) * s->table_stride;
 }
+void ld_softcap(float *x, double cap, int64_t n); // x = cap tanh(x / cap)
 // Where the partials of a chunk and head lie: v_dim sums; (max, total).
 static inline float *ld_chunk_sums(const ld_op *op, float *partials, int64_t chunk, int64_t head) {
     return partials + (chunk * op->n_heads + head) * ld_v_pad(op->v_dim);
@@ -78,12 +80,16 @@ const uint8_t *ld_input_of(const ld_node *node, ld_ctx *ctx, int64_t n_rows, int
 int64_t ld_linear_scratch(const ld_node *node, int64_t max_rows);
 int64_t ld_linear_tasks(const ld_node *node, int64_t n_rows);
 void ld_linear_task(const ld_node *node, ld_ctx *ctx, int64_t task);
+void ld_linear_rows(const ld_node *node, ld_ctx *ctx, int64_t first, int64_t end); // whole rows of y 0, PREPARED, of many
 void ld_prepare_task(const ld_node *node, ld_ctx *ctx, int64_t task);
 void ld_linear_split(ld_node *node, int n_workers);
 
 // route.c
+void ld_route_split(ld_node *node, int64_t max_rows, int n_workers);
+int64_t ld_route_tasks(const ld_node *node, int64_t n_rows);
+void ld_route_task(const ld_node *node, ld_ctx *ctx, int64_t task);
 int64_t ld_route_scratch(const ld_node *node, int64_t max_rows);
-void ld_route(const ld_node *node, ld_ctx *ctx); // after the last task of ROUTE: picks and groups
+void ld_route(const ld_node *node, ld_ctx *ctx); // after the last task of ROUTE: groups
 ld_routes ld_routes_of(const ld_node *node, const ld_ctx *ctx);
 
 // experts.c
@@ -124,6 +130,14 @@ int64_t ld_decompress_scratch(const ld_node *node, int64_t max_rows);
 int64_t ld_decompress_tasks(const ld_node *node, int64_t n_rows);
 void ld_decompress_task(const ld_node *node, ld_ctx *ctx, int64_t task);
 
+// delta.c
+const char *ld_delta_check(const ld_op *op); // all but its buffers
+void ld_delta_split(ld_node *node, int n_workers);
+int64_t ld_delta_scratch(const ld_node *node);
+int64_t ld_delta_tasks(const ld_node *node, const ld_step_state *state);
+void ld_delta_rows_task(const ld_node *node, ld_ctx *ctx, int64_t task);
+void ld_delta_chunks_task(const ld_node *node, ld_ctx *ctx, int64_t task);
+
 // pointwise.c
 void ld_rotate(const ld_op *op, int64_t position, float *head); // its first n_rot values
 // n values to 8 bits: q[j * stride], and a scale for each group at scales[g * LD_BLOCK].
@@ -136,7 +150,9 @@ void ld_rows_task(const ld_node *node, ld_ctx *ctx, int64_t task);
 void ld_position_task(const ld_node *node, ld_ctx *ctx, int64_t task);
 void ld_norm_row(const ld_node *node, ld_ctx *ctx, const float *x, const float *w, double eps, float *y, int64_t n);
 void ld_gated_act(const ld_node *node, const ld_ctx *ctx, const float *gate, const float *up, float *y, int64_t n);
-void ld_turn_head(const ld_node *node, ld_ctx *ctx, int64_t row, float *head, int is_key);
+// 1 / root mean square over all heads of a row of queries or keys, not yet turned; 0 where each head is normed alone.
+float ld_row_norm(const ld_node *node, ld_ctx *ctx, int64_t row, int is_key);
+void ld_turn_head(const ld_node *node, ld_ctx *ctx, int64_t row, int64_t index, float row_norm, float *head, int is_key);
 void ld_store_row(const ld_node *node, ld_ctx *ctx, int64_t row, int64_t kv_head, const float *k, uint16_t *halves);
 
 #define LD_OWN_SLOTS LD_MAX_USED // rows of an EXPERTS_DOWN's own input stage, at most

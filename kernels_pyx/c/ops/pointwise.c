@@ -26,7 +26,9 @@ void ld_embed_task(const ld_node *node, ld_ctx *ctx, int64_t task) {
     span rows = rows_of(node, ctx, task);
     for (int64_t r = rows.first; r < rows.end; r++) {
         const uint8_t *w = (const uint8_t *)(uintptr_t)op->w_data[0] + ctx->state->token_ids[r] * op->w_stride[0];
-        node->format[0]->to_f32(w, out_row(node, ctx, r), op->width);
+        float *y = out_row(node, ctx, r);
+        node->format[0]->to_f32(w, y, op->width);
+        for (int64_t i = 0; op->scale != 0.0 && i < op->width; i++) y[i] *= (float)op->scale;
     }
 }
 
@@ -41,10 +43,17 @@ void ld_norm_task(const ld_node *node, ld_ctx *ctx, int64_t task) {
     const ld_op *op = &node->op;
     span rows = rows_of(node, ctx, task);
     int64_t part = op->width / op->parts;
-    for (int64_t r = rows.first; r < rows.end; r++)
+    for (int64_t r = rows.first; r < rows.end; r++) {
+        if (op->flags & LD_F_ADD) {
+            float *normed = (float *)ctx->scratch;
+            ld_norm_row(node, ctx, in_row(node, ctx, r), (const float *)(uintptr_t)op->norm_w, op->norm_eps, normed, part);
+            ctx->table->vec.add(out_row(node, ctx, r), normed, part);
+            continue;
+        }
         for (int64_t i = 0; i < op->width; i += part)
             ld_norm_row(node, ctx, in_row(node, ctx, r) + i, (const float *)(uintptr_t)op->norm_w, op->norm_eps,
                         out_row(node, ctx, r) + i, part);
+    }
 }
 
 void ld_add_task(const ld_node *node, ld_ctx *ctx, int64_t task) {
@@ -76,6 +85,11 @@ void ld_rows_task(const ld_node *node, ld_ctx *ctx, int64_t task) {
     span rows = rows_of(node, ctx, task);
     for (int64_t r = rows.first; r < rows.end; r++)
         memcpy(out_row(node, ctx, r), in_row(node, ctx, ctx->state->out_rows[r]), node->op.width * sizeof(float));
+}
+
+void ld_softcap(float *x, double cap, int64_t n) {
+    float by = (float)(1.0 / cap), times = (float)cap;
+    for (int64_t i = 0; i < n; i++) x[i] = times * tanhf(x[i] * by);
 }
 
 void ld_rotate(const ld_op *op, int64_t position, float *head) {
@@ -119,7 +133,7 @@ void ld_store_quants(const ld_ctx *ctx, const float *x, int64_t n, int64_t group
 void ld_store_row(const ld_node *node, ld_ctx *ctx, int64_t row, int64_t kv_head, const float *k, uint16_t *halves) {
     const ld_op *op = &node->op;
     int64_t position = ctx->state->positions[row], slot = position % LD_BLOCK, v_pad = ld_v_pad(op->v_dim);
-    int64_t block = ctx->state->block_table[ctx->state->seq_of_row[row] * ctx->state->table_stride + position / LD_BLOCK];
+    int64_t block = ld_blocks_of(ctx->state, op->cache_group, row)[position / LD_BLOCK];
     uint8_t *keys = (uint8_t *)(uintptr_t)op->k_cache + block * op->block_bytes + kv_head * ld_kv_head_bytes(op->k_type, op->head_dim);
     uint8_t *values = (uint8_t *)(uintptr_t)op->v_cache + block * op->block_bytes + kv_head * ld_kv_head_bytes(op->v_type, v_pad);
     const float *v = ld_row(ctx, op->v_offset, op->v_stride, row) + kv_head * op->v_dim;
@@ -143,24 +157,48 @@ void ld_store_row(const ld_node *node, ld_ctx *ctx, int64_t row, int64_t kv_head
                      (uint16_t *)(values + v_pad * LD_BLOCK) + slot);
 }
 
-// A head of queries or keys: norm if it has a weight, rotate if flagged. In place.
-void ld_turn_head(const ld_node *node, ld_ctx *ctx, int64_t row, float *head, int is_key) {
+float ld_row_norm(const ld_node *node, ld_ctx *ctx, int64_t row, int is_key) {
+    const ld_op *op = &node->op;
+    if (!(op->flags & LD_F_WHOLE_NORM) || !(is_key ? op->k_norm_w : op->q_norm_w)) return 0.0f;
+    int64_t n = (is_key ? op->n_kv_heads : op->n_heads) * (int64_t)op->head_dim;
+    const float *x = is_key ? ld_row(ctx, op->k_offset, op->k_stride, row) : ld_row(ctx, op->q_offset, op->q_stride, row);
+    float squares = ctx->table->vec.sum_squares(x, n);
+    if (!isfinite(squares)) ld_bad_value(ctx, node);
+    return (float)(1.0 / sqrt((double)squares / (double)n + (is_key ? op->k_norm_eps : op->q_norm_eps)));
+}
+
+static void norm_head(const ld_node *node, ld_ctx *ctx, int64_t index, float row_norm, float *head, int is_key) {
     const ld_op *op = &node->op;
     const float *w = (const float *)(uintptr_t)(is_key ? op->k_norm_w : op->q_norm_w);
-    if (w) ld_norm_row(node, ctx, head, w, is_key ? op->k_norm_eps : op->q_norm_eps, head, op->head_dim);
-    if (op->flags & (is_key ? LD_F_ROPE_K : LD_F_ROPE_Q)) ld_rotate(op, ctx->state->positions[row], head);
+    if (row_norm != 0.0f)
+        ctx->table->vec.norm(head, w + index * op->head_dim, row_norm, head, op->head_dim);
+    else if (w)
+        ld_norm_row(node, ctx, head, w, is_key ? op->k_norm_eps : op->q_norm_eps, head, op->head_dim);
+}
+
+// Head `index` of queries or keys: norm if it has a weight, rotate if flagged, scale queries if they have factors. In place.
+void ld_turn_head(const ld_node *node, ld_ctx *ctx, int64_t row, int64_t index, float row_norm, float *head, int is_key) {
+    const ld_op *op = &node->op;
+    int64_t position = ctx->state->positions[row];
+    const float *factors = (const float *)(uintptr_t)op->q_scale;
+    if (!(op->flags & LD_F_NORM_LAST)) norm_head(node, ctx, index, row_norm, head, is_key);
+    if (op->flags & (is_key ? LD_F_ROPE_K : LD_F_ROPE_Q)) ld_rotate(op, position, head);
+    if (op->flags & LD_F_NORM_LAST) norm_head(node, ctx, index, row_norm, head, is_key);
+    for (int64_t d = 0; factors && !is_key && d < op->head_dim; d++) head[d] *= factors[position];
 }
 
 void ld_position_task(const ld_node *node, ld_ctx *ctx, int64_t task) {
     const ld_op *op = &node->op;
     span rows = rows_of(node, ctx, task);
-    int queries = (op->flags & LD_F_ROPE_Q) || op->q_norm_w, keys = (op->flags & (LD_F_ROPE_K | LD_F_STORE)) || op->k_norm_w;
+    int64_t step = op->q_step ? op->q_step : op->head_dim;
+    int queries = (op->flags & LD_F_ROPE_Q) || op->q_norm_w || op->q_scale, keys = (op->flags & (LD_F_ROPE_K | LD_F_STORE)) || op->k_norm_w;
     for (int64_t r = rows.first; r < rows.end; r++) {
+        float q_norm = queries ? ld_row_norm(node, ctx, r, 0) : 0.0f, k_norm = keys ? ld_row_norm(node, ctx, r, 1) : 0.0f;
         for (int64_t h = 0; queries && h < op->n_heads; h++)
-            ld_turn_head(node, ctx, r, ld_row(ctx, op->q_offset, op->q_stride, r) + h * op->head_dim, 0);
+            ld_turn_head(node, ctx, r, h, q_norm, ld_row(ctx, op->q_offset, op->q_stride, r) + h * step, 0);
         for (int64_t h = 0; keys && h < op->n_kv_heads; h++) {
             float *k = ld_row(ctx, op->k_offset, op->k_stride, r) + h * op->head_dim;
-            ld_turn_head(node, ctx, r, k, 1);
+            ld_turn_head(node, ctx, r, h, k_norm, k, 1);
             if (op->flags & LD_F_STORE) ld_store_row(node, ctx, r, h, k, (uint16_t *)ctx->scratch);
         }
     }

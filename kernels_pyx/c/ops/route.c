@@ -4,6 +4,8 @@
 #include "ops.h"
 
 #define LEAST_SUM 0x1p-14f // that weights are divided by
+#define TASK_ROWS_MIN 16   // of many rows, each of which is scored and picked for by one task
+#define TASK_ROWS_MAX 64
 
 ld_routes ld_routes_of(const ld_node *node, const ld_ctx *ctx) {
     int64_t rows = node->op.flags & LD_F_OUT_ROWS ? ctx->state->n_out : ctx->state->n_rows;
@@ -93,16 +95,42 @@ static void choose(const ld_node *node, ld_ctx *ctx, float *scores, int32_t *ids
     for (int64_t j = 0; j < used; j++) weights[j] = weights[j] / sum * (float)op->weight_scale;
 }
 
+// Few rows: tasks are rows of the router, and the last one picks. Many: tasks are rows of activations, and each picks for its own.
+void ld_route_split(ld_node *node, int64_t max_rows, int n_workers) {
+    int64_t rows = ld_round(max_rows / (4 * n_workers), 8);
+    ld_linear_split(node, n_workers);
+    node->tile_rows = rows < TASK_ROWS_MIN ? TASK_ROWS_MIN : ld_min(rows, TASK_ROWS_MAX);
+}
+
+int64_t ld_route_tasks(const ld_node *node, int64_t n_rows) {
+    return n_rows <= LD_FEW_MAX ? ld_linear_tasks(node, n_rows) : (n_rows + node->tile_rows - 1) / node->tile_rows;
+}
+
+static void choose_rows(const ld_node *node, ld_ctx *ctx, int64_t first, int64_t end) {
+    const ld_op *op = &node->op;
+    ld_routes to = ld_routes_of(node, ctx);
+    for (int64_t r = first; r < end; r++) // in the places of slots; ld_route groups them
+        choose(node, ctx, ld_row(ctx, op->y_offset[0], op->y_stride[0], r), to.row + r * op->n_used, to.weight + r * op->n_used);
+}
+
+void ld_route_task(const ld_node *node, ld_ctx *ctx, int64_t task) {
+    int64_t n_rows = ld_node_rows(node, ctx->state), first = task * node->tile_rows;
+    if (n_rows <= LD_FEW_MAX) {
+        ld_linear_task(node, ctx, task);
+        return;
+    }
+    int64_t end = ld_min(first + node->tile_rows, n_rows);
+    ld_linear_rows(node, ctx, first, end);
+    choose_rows(node, ctx, first, end);
+}
+
 void ld_route(const ld_node *node, ld_ctx *ctx) {
     const ld_op *op = &node->op;
     int64_t n_rows = ld_node_rows(node, ctx->state), n = op->n_experts, used = op->n_used;
     ld_routes to = ld_routes_of(node, ctx);
+    if (n_rows <= LD_FEW_MAX) choose_rows(node, ctx, 0, n_rows);
     for (int64_t i = 0; i <= n; i++) to.start[i] = 0;
-    // First the picks row by row, in the places of slots; grouped below, by way of scratch.
-    for (int64_t r = 0; r < n_rows; r++) {
-        choose(node, ctx, ld_row(ctx, op->y_offset[0], op->y_stride[0], r), to.row + r * used, to.weight + r * used);
-        for (int64_t j = 0; j < used; j++) to.start[to.row[r * used + j] + 1]++;
-    }
+    for (int64_t s = 0; s < n_rows * used; s++) to.start[to.row[s] + 1]++;
     int32_t *next = (int32_t *)ctx->scratch, *ids = next + n, groups = 0, at = 0; // next: first free slot of each expert
     float *weights = (float *)(ids + n_rows * used);
     for (int64_t e = 0; e < n; e++) {

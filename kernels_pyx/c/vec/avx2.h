@@ -139,6 +139,14 @@ static int ld_all_finite_avx2(const float *x, int64_t n) {
     return _mm256_testz_si256(bad, bad);
 }
 
+static void ld_sigmoid_mul_avx2(float *x, const float *gate, int64_t n) {
+    const __m256 one = _mm256_set1_ps(1.0f);
+    LD_EACH8({
+        const __m256 e = ld_exp8(_mm256_sub_ps(_mm256_setzero_ps(), LD_LOAD8(gate)));
+        LD_STORE8(x, _mm256_div_ps(LD_LOAD8(x), _mm256_add_ps(one, e)));
+    })
+}
+
 static const ld_vec_kernels ld_vec_avx2 = LD_VEC(LD_ISA_AVX2, avx2);
 #undef LD_EACH8
 #undef LD_LOAD8

@@ -120,6 +120,14 @@ static int ld_all_finite_avx512(const float *x, int64_t n) {
     return bad == 0;
 }
 
+static void ld_sigmoid_mul_avx512(float *x, const float *gate, int64_t n) {
+    const __m512 one = _mm512_set1_ps(1.0f);
+    LD_EACH16({
+        const __m512 e = ld_exp16(_mm512_sub_ps(_mm512_setzero_ps(), LD_LOAD16(gate)));
+        LD_STORE16(x, _mm512_div_ps(LD_LOAD16(x), _mm512_add_ps(one, e)));
+    })
+}
+
 static const ld_vec_kernels ld_vec_avx512 = LD_VEC(LD_ISA_AVX512, avx512);
 #undef LD_EACH16
 #undef LD_LOAD16

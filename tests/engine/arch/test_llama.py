@@ -125,9 +125,7 @@ def test_what_is_not_run_is_said(changes: dict[str, Any], words: str) -> None:
 def test_an_unknown_architecture_lists_what_is_supported() -> None:
     file = llama()
     file.metadata["general.architecture"] = "lama"
-    with pytest.raises(
-        UnsupportedModel, match=r"'lama' is not supported \(did you mean llama\?\); this version runs .*llama, qwen2"
-    ):
+    with pytest.raises(UnsupportedModel, match=r"'lama' is not supported \(did you mean llama\?\); this version runs .*llama, "):
         build_spec(file)
 
 
