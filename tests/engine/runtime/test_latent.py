@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from engine.errors import EngineError
+from engine.gguf.reader import read_gguf
 from engine.placement.options import KV_TYPES, KvType, LoadOptions
 from engine.program.lane_latent import ABSORBED_ROWS
+from kernels_pyx.isas import ISAS
 from tests.helpers.latent_models import Shape, write_latent_model
 from tests.helpers.runs import EXACT, Steps, blocks, decode_batch, open_model, open_reference, prefill_batch, some_ids
 
@@ -89,6 +95,44 @@ def test_every_cache_type_stays_close(tmp_path: Path, kind: KvType) -> None:
         difference = Steps(model, blocks(0, 8)).prefill(some_ids(150), chunk) - truth
         assert np.sqrt(np.mean(difference**2)) < bound * truth.std()
     model.close()
+
+
+INTEGERS = """
+import sys
+from pathlib import Path
+import numpy as np
+from engine.placement.options import LoadOptions
+from tests.helpers.runs import Steps, blocks, open_model, some_ids
+found = []
+for kind in ("f16", "q8_0", "int8"):
+    model = open_model(Path(sys.argv[1]), LoadOptions(n_threads=2, k_type=kind))
+    steps = Steps(model, blocks(0, 12))
+    found.append(np.concatenate((steps.prefill(some_ids(301), 43), steps.decode(1)[None])))
+    model.close()
+np.save(sys.argv[2], found)
+"""
+
+
+@pytest.mark.parametrize("name", ["odd", "more heads than a tile", "wide", "low rank queries"])
+def test_integers_of_every_instruction_set_stay_close_to_the_reference(tmp_path: Path, name: str) -> None:
+    path = write_latent_model(tmp_path / "m.gguf", SHAPES[name])
+    steps = Steps(open_reference(path), blocks(0, 12))
+    truth = np.concatenate((steps.prefill(some_ids(301)), steps.decode(1)[None]))
+    for isa in ISAS:
+        out = tmp_path / f"{isa}.npy"
+        subprocess.run([sys.executable, "-c", INTEGERS, path, out], env=os.environ | {"LAYERDECK_ISA": isa}, check=True)
+        for found, bound in zip(np.load(out), (0.01, 0.06, 0.08), strict=True):
+            assert np.sqrt(np.mean((found - truth) ** 2)) < bound * truth.std(), isa
+
+
+def test_a_key_that_is_no_number_is_found(tmp_path: Path) -> None:
+    path = write_latent_model(tmp_path / "m.gguf")
+    info = read_gguf(path).tensors["blk.1.attn_kv_a_mqa.weight"]
+    with path.open("r+b") as file:
+        file.seek(info.offset + 4 * 64 * 35)  # a row of the rotated part
+        file.write(np.float32(np.nan).tobytes())
+    with pytest.raises(EngineError, match="layer 1"):
+        open_model(path, LoadOptions(n_threads=2))
 
 
 @pytest.mark.parametrize("split", [True, False], ids=["split", "legacy"])
