@@ -14,6 +14,7 @@
 #include "quantize/avx2.h"
 #include "vec/avx2.h"
 #include "panel/unpack.h"
+#include "panel/blocks.h"
 #include "panel/avx2.h"
 #include "dot/avxvnni.h"
 #include "panel/avxvnni.h"

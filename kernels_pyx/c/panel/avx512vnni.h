@@ -6,10 +6,10 @@
 
 #define LD_DPBUSD_ZMM(sum, w, x) __asm__("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(w), "v"(x))
 
-// y[a][row] += panel rows times n_act activations over n_groups groups from group g on; n_scales scale groups in each group.
-LD_INLINE void ld_int_tile_avx512vnni(LD_TILE_ARGS, ld_slice_scales_fn slice_scales, const int n_scales) {
+// y[a][row] += panel rows times n_act activations over n_groups groups from group g on.
+LD_INLINE void ld_int_tile_avx512vnni(LD_TILE_ARGS, ld_slice_scales_fn slice_scales) {
     const ld_int_panel panel = ld_int_panel_in((uint8_t *)scratch);
-    float dx[6][2 * LD_PANEL_GROUPS], sx[6][2 * LD_PANEL_GROUPS];
+    float dx[6][LD_PANEL_GROUPS], sx[6][LD_PANEL_GROUPS];
     LD_UNROLL for (int a = 0; a < n_act; a++) slice_scales(act + a * act_stride, k, g, n_groups, dx[a], sx[a]);
     const __mmask16 masks[2] = {(__mmask16)(n_rows >= 16 ? 0xffff : (1 << n_rows) - 1),
                                 (__mmask16)(n_rows >= 32 ? 0xffff : n_rows <= 16 ? 0 : (1 << (n_rows - 16)) - 1)};
@@ -19,11 +19,11 @@ LD_INLINE void ld_int_tile_avx512vnni(LD_TILE_ARGS, ld_slice_scales_fn slice_sca
             acc[a][h] = g ? _mm512_maskz_loadu_ps(masks[h], y + a * y_stride + 16 * h) : _mm512_setzero_ps();
     const uint8_t *q = panel.q, *x = act + 32 * g;
     const float *d = panel.d, *m = panel.m;
-    for (int64_t j = 0; j < n_groups * n_scales; j++) {
+    for (int64_t j = 0; j < n_groups; j++) {
         __m512i sum[6][2];
         LD_UNROLL for (int a = 0; a < n_act; a++)
             LD_UNROLL for (int h = 0; h < 2; h++) sum[a][h] = _mm512_setzero_si512();
-        LD_UNROLL for (int step = 0; step < 8 / n_scales; step++) {
+        LD_UNROLL for (int step = 0; step < 8; step++) {
             const __m512i w0 = _mm512_load_si512(q + 128 * step), w1 = _mm512_load_si512(q + 128 * step + 64);
             LD_UNROLL for (int a = 0; a < n_act; a++) {
                 const __m512i four = _mm512_set1_epi32(*(const int32_t *)(x + a * act_stride + 4 * step));
@@ -37,8 +37,8 @@ LD_INLINE void ld_int_tile_avx512vnni(LD_TILE_ARGS, ld_slice_scales_fn slice_sca
             acc[a][0] = _mm512_fmadd_ps(m0, sa, _mm512_fmadd_ps(_mm512_mul_ps(d0, da), _mm512_cvtepi32_ps(sum[a][0]), acc[a][0]));
             acc[a][1] = _mm512_fmadd_ps(m1, sa, _mm512_fmadd_ps(_mm512_mul_ps(d1, da), _mm512_cvtepi32_ps(sum[a][1]), acc[a][1]));
         }
-        q += LD_GROUP_BYTES / n_scales;
-        x += 32 / n_scales;
+        q += LD_GROUP_BYTES;
+        x += 32;
         d += LD_PANEL_ROWS;
         m += LD_PANEL_ROWS;
     }
@@ -46,21 +46,83 @@ LD_INLINE void ld_int_tile_avx512vnni(LD_TILE_ARGS, ld_slice_scales_fn slice_sca
         LD_UNROLL for (int h = 0; h < 2; h++) _mm512_mask_storeu_ps(y + a * y_stride + 16 * h, masks[h], acc[a][h]);
 }
 
+#define LD_DPWSSD_ZMM(sum, w, x) __asm__("vpdpwssd %2, %1, %0" : "+v"(sum) : "v"(w), "v"(x))
+
+// The same for a panel of blocks of 256: integer sums of a block in registers (12 beside 12), f32 sums in y.
+LD_INLINE void ld_block_tile_avx512vnni(LD_TILE_ARGS, const int n_scales, const int has_min) {
+    const ld_block_panel panel = ld_block_panel_in((uint8_t *)scratch);
+    float dx[6][LD_PANEL_BLOCKS];
+    int32_t pairs[6][8 * LD_PANEL_BLOCKS];
+    LD_UNROLL for (int a = 0; a < n_act; a++) ld_block_sums(act + a * act_stride, k, g, n_groups, n_scales, dx[a], pairs[a]);
+    const __mmask16 masks[2] = {(__mmask16)(n_rows >= 16 ? 0xffff : (1 << n_rows) - 1),
+                                (__mmask16)(n_rows >= 32 ? 0xffff : n_rows <= 16 ? 0 : (1 << (n_rows - 16)) - 1)};
+    const uint8_t *q = panel.q, *x = act + 32 * g;
+    const int32_t *scale = panel.scale, *pair = panel.pairs;
+    for (int64_t b = 0; b < n_groups / 8; b++) {
+        __m512i total[6][2];
+        LD_UNROLL for (int a = 0; a < n_act; a++)
+            LD_UNROLL for (int h = 0; h < 2; h++) total[a][h] = _mm512_setzero_si512();
+        for (int j = 0; j < 8 * n_scales; j++) {
+            __m512i sum[6][2];
+            LD_UNROLL for (int a = 0; a < n_act; a++)
+                LD_UNROLL for (int h = 0; h < 2; h++) sum[a][h] = _mm512_setzero_si512();
+            LD_UNROLL for (int step = 0; step < 8 / n_scales; step++) {
+                const __m512i w0 = _mm512_load_si512(q + 128 * step), w1 = _mm512_load_si512(q + 128 * step + 64);
+                LD_UNROLL for (int a = 0; a < n_act; a++) {
+                    const __m512i four = _mm512_set1_epi32(*(const int32_t *)(x + a * act_stride + 4 * step));
+                    LD_DPBUSD_ZMM(sum[a][0], w0, four);
+                    LD_DPBUSD_ZMM(sum[a][1], w1, four);
+                }
+            }
+            const __m512i s0 = _mm512_load_si512(scale), s1 = _mm512_load_si512(scale + 16);
+            LD_UNROLL for (int a = 0; a < n_act; a++) {
+                total[a][0] = _mm512_add_epi32(total[a][0], _mm512_mullo_epi32(sum[a][0], s0));
+                total[a][1] = _mm512_add_epi32(total[a][1], _mm512_mullo_epi32(sum[a][1], s1));
+            }
+            q += LD_GROUP_BYTES / n_scales;
+            x += 32 / n_scales;
+            scale += LD_PANEL_ROWS;
+        }
+        LD_UNROLL for (int h = 0; h < 2; h++) {
+            __m512i least[6];
+            LD_UNROLL for (int a = 0; a < n_act; a++) least[a] = has_min ? _mm512_setzero_si512() : total[a][h];
+            LD_UNROLL for (int i = 0; i < 4 * n_scales; i++) {
+                const __m512i p = _mm512_load_si512(pair + i * LD_PANEL_ROWS + 16 * h);
+                LD_UNROLL for (int a = 0; a < n_act; a++)
+                    LD_DPWSSD_ZMM(least[a], p, _mm512_set1_epi32(pairs[a][4 * n_scales * b + i]));
+            }
+            const __m512 d = _mm512_load_ps(panel.d + b * LD_PANEL_ROWS + 16 * h);
+            const __m512 dmin = _mm512_load_ps(panel.dmin + b * LD_PANEL_ROWS + 16 * h);
+            LD_UNROLL for (int a = 0; a < n_act; a++) {
+                const __m512 factor = _mm512_set1_ps(dx[a][b]), old = g || b ? _mm512_maskz_loadu_ps(masks[h], y + a * y_stride + 16 * h)
+                                                                             : _mm512_setzero_ps();
+                const __m512i sum = has_min ? total[a][h] : least[a];
+                __m512 new = _mm512_fmadd_ps(_mm512_mul_ps(d, factor), _mm512_cvtepi32_ps(sum), old);
+                if (has_min) new = _mm512_fnmadd_ps(_mm512_mul_ps(dmin, factor), _mm512_cvtepi32_ps(least[a]), new);
+                _mm512_mask_storeu_ps(y + a * y_stride + 16 * h, masks[h], new);
+            }
+        }
+        pair += 4 * n_scales * LD_PANEL_ROWS;
+    }
+}
+
 // The tile with a constant number of activations, so that its sums are registers.
-#define LD_DEFINE_TILE(name, slice_scales, n_scales) \
+#define LD_DEFINE_TILE(name, tile, ...) \
     static void name(LD_TILE_ARGS) { \
         switch (n_act) { \
-        case 1: ld_int_tile_avx512vnni(LD_TILE_PASS(1), slice_scales, n_scales); return; \
-        case 2: ld_int_tile_avx512vnni(LD_TILE_PASS(2), slice_scales, n_scales); return; \
-        case 3: ld_int_tile_avx512vnni(LD_TILE_PASS(3), slice_scales, n_scales); return; \
-        case 4: ld_int_tile_avx512vnni(LD_TILE_PASS(4), slice_scales, n_scales); return; \
-        case 5: ld_int_tile_avx512vnni(LD_TILE_PASS(5), slice_scales, n_scales); return; \
-        default: ld_int_tile_avx512vnni(LD_TILE_PASS(6), slice_scales, n_scales); return; \
+        case 1: tile(LD_TILE_PASS(1), __VA_ARGS__); return; \
+        case 2: tile(LD_TILE_PASS(2), __VA_ARGS__); return; \
+        case 3: tile(LD_TILE_PASS(3), __VA_ARGS__); return; \
+        case 4: tile(LD_TILE_PASS(4), __VA_ARGS__); return; \
+        case 5: tile(LD_TILE_PASS(5), __VA_ARGS__); return; \
+        default: tile(LD_TILE_PASS(6), __VA_ARGS__); return; \
         } \
     }
-LD_DEFINE_TILE(ld_tile_q8_32_avx512vnni, ld_slice_scales_q8_32, 1)
-LD_DEFINE_TILE(ld_tile_q8_256_avx512vnni, ld_slice_scales_q8_256, 1)
-LD_DEFINE_TILE(ld_tile_q8_256_by16_avx512vnni, ld_slice_scales_q8_256_by16, 2)
+LD_DEFINE_TILE(ld_tile_q8_32_avx512vnni, ld_int_tile_avx512vnni, ld_slice_scales_q8_32)
+LD_DEFINE_TILE(ld_tile_groups_min_avx512vnni, ld_block_tile_avx512vnni, 1, 1)
+LD_DEFINE_TILE(ld_tile_groups_avx512vnni, ld_block_tile_avx512vnni, 1, 0)
+LD_DEFINE_TILE(ld_tile_halves_min_avx512vnni, ld_block_tile_avx512vnni, 2, 1)
+LD_DEFINE_TILE(ld_tile_halves_avx512vnni, ld_block_tile_avx512vnni, 2, 0)
 #undef LD_DEFINE_TILE
 
 LD_DEFINE_MANY(ld_many_q4_0_avx512vnni, ld_unpack_q4_0, ld_tile_q8_32_avx512vnni, 6)
@@ -70,12 +132,12 @@ LD_DEFINE_MANY(ld_many_q5_1_avx512vnni, ld_unpack_q5_1, ld_tile_q8_32_avx512vnni
 LD_DEFINE_MANY(ld_many_mxfp4_avx512vnni, ld_unpack_mxfp4, ld_tile_q8_32_avx512vnni, 6)
 LD_DEFINE_MANY(ld_many_q8_0_avx512vnni, ld_unpack_q8_0, ld_tile_q8_32_avx512vnni, 6)
 LD_DEFINE_MANY(ld_many_iq4_nl_avx512vnni, ld_unpack_iq4_nl, ld_tile_q8_32_avx512vnni, 6)
-LD_DEFINE_MANY(ld_many_q4_k_avx512vnni, ld_unpack_q4_k, ld_tile_q8_256_avx512vnni, 6)
-LD_DEFINE_MANY(ld_many_q5_k_avx512vnni, ld_unpack_q5_k, ld_tile_q8_256_avx512vnni, 6)
-LD_DEFINE_MANY(ld_many_iq4_xs_avx512vnni, ld_unpack_iq4_xs, ld_tile_q8_256_avx512vnni, 6)
-LD_DEFINE_MANY(ld_many_q2_k_avx512vnni, ld_unpack_q2_k, ld_tile_q8_256_by16_avx512vnni, 6)
-LD_DEFINE_MANY(ld_many_q3_k_avx512vnni, ld_unpack_q3_k, ld_tile_q8_256_by16_avx512vnni, 6)
-LD_DEFINE_MANY(ld_many_q6_k_avx512vnni, ld_unpack_q6_k, ld_tile_q8_256_by16_avx512vnni, 6)
+LD_DEFINE_MANY(ld_many_q4_k_avx512vnni, ld_unpack_q4_k, ld_tile_groups_min_avx512vnni, 6)
+LD_DEFINE_MANY(ld_many_q5_k_avx512vnni, ld_unpack_q5_k, ld_tile_groups_min_avx512vnni, 6)
+LD_DEFINE_MANY(ld_many_iq4_xs_avx512vnni, ld_unpack_iq4_xs, ld_tile_groups_avx512vnni, 6)
+LD_DEFINE_MANY(ld_many_q2_k_avx512vnni, ld_unpack_q2_k, ld_tile_halves_min_avx512vnni, 6)
+LD_DEFINE_MANY(ld_many_q3_k_avx512vnni, ld_unpack_q3_k, ld_tile_halves_avx512vnni, 6)
+LD_DEFINE_MANY(ld_many_q6_k_avx512vnni, ld_unpack_q6_k, ld_tile_halves_avx512vnni, 6)
 
 LD_DEFINE_FEW_BY_PANEL(ld_few_or_panel_q4_0_avx512vnni, ld_few_q4_0_avx512vnni, ld_many_q4_0_avx512vnni)
 LD_DEFINE_FEW_BY_PANEL(ld_few_or_panel_q4_1_avx512vnni, ld_few_q4_1_avx512vnni, ld_many_q4_1_avx512vnni)
