@@ -4,6 +4,8 @@ import numpy.typing as npt
 type_u8 = npt.NDArray[np.uint8]
 type_f32 = npt.NDArray[np.float32]
 type_u16 = npt.NDArray[np.uint16]
+type_i8 = npt.NDArray[np.int8]
+type_i16 = npt.NDArray[np.int16]
 
 VNNI_PROBE_OPS: int
 MADDUBS_PROBE_OPS: int
@@ -51,6 +53,13 @@ def delta_step(
     decay: float,
     rate: float,
     out: type_f32,
+) -> None: ...
+def to_words(x: type_f32, words: type_i16) -> float: ...
+def words_scores(
+    isa: str, q: type_i16, unit: type_f32, keys: type_i8, scales: type_u16, c: type_f32, dim: int, group: int
+) -> None: ...
+def words_values(
+    isa: str, w: type_f32, values: type_i8, scales: type_u16, c: type_f32, factor: type_f32, n: int, group: int
 ) -> None: ...
 def read(data: type_u8) -> int: ...
 def vnni_peak(n: int) -> int: ...

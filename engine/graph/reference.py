@@ -8,14 +8,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from engine.arch.cache_groups import groups_of
 from engine.arch.spec import Attention as AttentionSpec
-from engine.arch.spec import Mla, ModelSpec, Temperature
+from engine.arch.spec import Mla, ModelSpec
 from engine.arch.spec import Rope as RopeSpec
 from engine.errors import Cancelled, EngineError
 from engine.graph.ops import (
@@ -42,6 +42,7 @@ from engine.graph.ops import (
 from engine.graph.reference_delta import DeltaState, DeltaStates, convolve, delta_rule, gated_norm, gates, split_inputs
 from engine.graph.reference_experts import experts, gated, route, sigmoid, softmax
 from engine.graph.reference_latent import attend as attend_latent
+from engine.graph.rotation import rope_frequencies, temperatures
 from engine.quants.reference import dequantise
 
 F32 = npt.NDArray[np.float32]
@@ -356,33 +357,6 @@ def _add(model: ReferenceModel, op: Add, batch: Batch, values: dict[str, F32]) -
 
 def _out_rows(model: ReferenceModel, op: OutRows, batch: Batch, values: dict[str, F32]) -> None:
     values[op.out.name] = values[op.x.name][batch.out_rows]
-
-
-def temperatures(temperature: Temperature, positions: npt.NDArray[np.integer[Any]]) -> F32:
-    """What queries at `positions` are multiplied with."""
-    beyond = np.floor(positions / temperature.length)
-    return np.asarray(1.0 + temperature.beta * np.log1p(beyond), np.float32)
-
-
-def rope_frequencies(rope: RopeSpec, factors: F32 | None) -> F64:
-    """Radians per position of each rotated pair, [n_rot/2] f64: divided by factors, scaled or YaRN-interpolated."""
-    pairs = np.arange(rope.n_rot // 2, dtype=np.float64)
-    plain: F64 = rope.freq_base ** (-2.0 * pairs / rope.n_rot)
-    if factors is not None:
-        plain = plain / factors
-    if rope.yarn is None:
-        scaled: F64 = plain * rope.freq_scale
-        return scaled
-    yarn = rope.yarn
-
-    def bound(rotations: float) -> float:
-        return float(rope.n_rot * np.log(yarn.original_context / (2 * np.pi * rotations)) / (2 * np.log(rope.freq_base)))
-
-    low = max(0.0, np.floor(bound(yarn.beta_fast)))
-    high = min(rope.n_rot - 1.0, np.ceil(bound(yarn.beta_slow)))
-    keep = 1.0 - np.clip((pairs - low) / max(0.001, high - low), 0.0, 1.0)
-    mixed: F64 = plain / yarn.factor * (1.0 - keep) + plain * keep
-    return mixed
 
 
 def softcap(x: F32, cap: float) -> F32:

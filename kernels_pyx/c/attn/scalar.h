@@ -17,14 +17,7 @@
 
 TILE(tile_f32_scalar, float, (float))
 TILE(tile_f16_scalar, uint16_t, ld_half_to_f32)
-TILE(tile_i8_scalar, int8_t, (float))
 #undef TILE
-
-static void scale_scalar(const float *a, size_t a_stride, const float *scale, float *c, size_t c_stride, int64_t m, int add) {
-    for (int64_t i = 0; i < m; i++)
-        for (int64_t j = 0; j < LD_BLOCK; j++)
-            c[i * c_stride + j] = (add ? c[i * c_stride + j] : 0.0f) + a[i * a_stride + j] * scale[j];
-}
 
 static void widen_scalar(const int8_t *x, float scale, float *y, int64_t n) {
     for (int64_t i = 0; i < n; i++) y[i] = (float)x[i] * scale;

@@ -38,7 +38,7 @@ static void store(const ld_node *node, ld_ctx *ctx, int64_t row, const float *x)
     else if (op->k_type == LD_KV_F16)
         ctx->table->vec.f32_to_f16(x, (uint16_t *)to + slot * latent, latent);
     else
-        ld_store_quants(ctx, x, latent, ld_kv_group(op->k_type, latent), (int8_t *)to + slot * latent, 1,
+        ld_store_quants(ctx, x, latent, ld_kv_group(op->k_type, latent), (int8_t *)to + slot * latent, 2, 1,
                         (uint16_t *)(to + latent * LD_BLOCK) + slot);
 }
 

@@ -5,6 +5,7 @@
 #include "../attn.h"
 #include "../dispatch.h"
 #include "../op.h"
+#include "../words.h"
 
 // An op with everything resolved that does not change from step to step.
 typedef struct {
@@ -27,6 +28,7 @@ typedef struct {
 typedef struct {
     const ld_table *table;
     const ld_attn_kernels *attn;
+    const ld_words_kernels *words;
     ld_step_state *state;
     uint8_t *base;    // arena
     uint8_t *scratch; // this worker's own memory, 64-byte aligned
@@ -140,8 +142,8 @@ void ld_delta_chunks_task(const ld_node *node, ld_ctx *ctx, int64_t task);
 
 // pointwise.c
 void ld_rotate(const ld_op *op, int64_t position, float *head); // its first n_rot values
-// n values to 8 bits: q[j * stride], and a scale for each group at scales[g * LD_BLOCK].
-void ld_store_quants(const ld_ctx *ctx, const float *x, int64_t n, int64_t group, int8_t *q, int64_t stride, uint16_t *scales);
+// n values to 8 bits: value j at q[j / 2 * pair + j % 2 * step], and a scale for each group at scales[g * LD_BLOCK].
+void ld_store_quants(const ld_ctx *ctx, const float *x, int64_t n, int64_t group, int8_t *q, int64_t pair, int64_t step, uint16_t *scales);
 void ld_embed_task(const ld_node *node, ld_ctx *ctx, int64_t task);
 void ld_norm_task(const ld_node *node, ld_ctx *ctx, int64_t task);
 void ld_add_task(const ld_node *node, ld_ctx *ctx, int64_t task);
