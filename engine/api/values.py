@@ -38,7 +38,10 @@ class ChatMessage:
 
 @dataclass(frozen=True, slots=True)
 class ModelInfo:
-    """A loaded or inspected model. `quant` is the label of the largest share of the bytes, e.g. Q4_1."""
+    """A loaded or inspected model. `quant` is the label of the largest share of the bytes, e.g. Q4_1.
+
+    derived_bytes: of weights that loading makes beside those of the file.
+    """
 
     path: str
     name: str
@@ -53,6 +56,7 @@ class ModelInfo:
     has_template: bool
     isa: str = ""
     warnings: tuple[str, ...] = ()
+    derived_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,12 +55,7 @@ def decoder(header: Header, common: Frame, blocks: tuple[BlockSpec, ...]) -> Mod
         blocks=blocks,
         out_norm=norm(header, "output_norm", common.n_embd, common.eps),
         head=header.linear("output", common.n_embd, n_vocab) if header.has("output.weight") else tied,
-        notes=_notes(header),
     )
-
-
-def _notes(header: Header) -> tuple[str, ...]:
-    return (f"{header.n_extra} extra layers for predicting several tokens are not used",) if header.n_extra else ()
 
 
 def norm(header: Header, name: str, width: int, eps: float) -> Norm:

@@ -309,7 +309,6 @@ class ModelSpec:
     """A whole decoder: embedding, blocks, final norm, head. `head.weight` equals `embed` where the two are tied.
 
     embed_scale multiplies the rows of the embedding. softcap: logits become softcap * tanh(logit / softcap), 0 = as they are.
-    notes: sentences about what the file holds and this version leaves out.
     """
 
     architecture: str
@@ -322,7 +321,6 @@ class ModelSpec:
     head: Linear
     embed_scale: float = 1.0
     softcap: float = 0.0
-    notes: tuple[str, ...] = ()
 
     @property
     def n_layers(self) -> int:

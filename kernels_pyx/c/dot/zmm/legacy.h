@@ -58,7 +58,6 @@ LD_INLINE ld_four_blocks ld_four_mxfp4(const uint8_t *block) {
 }
 
 typedef ld_four_blocks (*ld_four_blocks_fn)(const uint8_t *block);
-enum { LD_PLAIN, LD_FIFTH, LD_CHOSEN }; // integers are nibbles, with a fifth bit, or what nibbles choose from `values` + bias
 
 // x = d * (q - bias) + m; m_factor is 1, or -bias where the format has no m.
 LD_INLINE void ld_rows_wide_blocks(LD_ROWS_ARGS, const int bytes, ld_four_blocks_fn four_blocks, ld_quants_fn quants,
