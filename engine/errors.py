@@ -51,5 +51,9 @@ class Cancelled(EngineError):
     """The request was cancelled by its owner."""
 
 
+class ConversionError(EngineError):
+    """A checkpoint that cannot be turned into a model file."""
+
+
 class EngineBug(Exception):
     """A broken promise inside the engine."""

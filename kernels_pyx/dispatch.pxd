@@ -35,13 +35,20 @@ cdef extern from "dispatch.h":
         void (*norm)(const float *x, const float *w, float scale, float *y, int64_t n) noexcept nogil
         void (*silu_mul)(const float *gate, const float *up, float *y, int64_t n) noexcept nogil
         void (*gelu_tanh_mul)(const float *gate, const float *up, float *y, int64_t n) noexcept nogil
+        void (*swiglu_clamped)(const float *gate, const float *up, float *y, int64_t n, float alpha, float limit) noexcept nogil
         void (*add)(float *x, const float *y, int64_t n) noexcept nogil
         void (*f32_to_f16)(const float *x, uint16_t *y, int64_t n) noexcept nogil
         void (*f16_to_f32)(const uint16_t *x, float *y, int64_t n) noexcept nogil
         float (*max)(const float *x, int64_t n) noexcept nogil
         float (*exp_sum)(float *x, float max, int64_t n) noexcept nogil
         int (*all_finite)(const float *x, int64_t n) noexcept nogil
+        void (*sigmoid_mul)(float *x, const float *gate, int64_t n) noexcept nogil
         ld_isa isa
+
+    ctypedef struct ld_delta_kernels:
+        void (*conv)(const float *const *x, const float *w, int64_t w_stride, int64_t taps, float *y, int64_t n) noexcept nogil
+        void (*step)(const float *before, float *to, const float *k, const float *q, const float *v, float decay, float rate,
+                     float *out, int64_t dim) noexcept nogil
 
     ctypedef struct ld_table:
         ld_isa isa
@@ -49,6 +56,7 @@ cdef extern from "dispatch.h":
         int n_formats
         ld_quantize *quantize
         ld_vec_kernels vec
+        ld_delta_kernels delta
 
     # Inline in the header: any extension that includes it may call these.
     int64_t ld_format_block(int format) noexcept nogil

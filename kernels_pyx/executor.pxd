@@ -12,12 +12,14 @@ cdef extern from "op.h":
         int64_t n_rows
         int64_t n_out
         int64_t n_seqs
+        int64_t n_groups
         const int32_t *token_ids
         const int32_t *positions
         const int32_t *seq_of_row
         const int32_t *block_table
         int64_t table_stride
         const int32_t *out_rows
+        const int32_t *states
         float *logits
         int64_t logits_stride
         const int32_t *abort

@@ -1,3 +1,4 @@
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -35,7 +36,8 @@ class CpuProgram:
         *,
         max_rows: int,
         max_position: int,
-        n_blocks: int,
+        n_blocks: int | Sequence[int],
+        n_states: int = 0,
         keep: Any = None,
         isa: str | None = None,
     ) -> None: ...
@@ -46,9 +48,10 @@ class CpuProgram:
         token_ids: npt.NDArray[np.int32],
         positions: npt.NDArray[np.int32],
         seq_of_row: npt.NDArray[np.int32],
-        block_table: npt.NDArray[np.int32],
+        block_tables: npt.NDArray[np.int32],
         out_rows: npt.NDArray[np.int32],
         logits: npt.NDArray[np.float32],
         abort: AbortFlag,
         op_ns: npt.NDArray[np.int64] | None = None,
+        states: npt.NDArray[np.int32] | None = None,
     ) -> tuple[bool, int]: ...

@@ -35,8 +35,8 @@ cdef extern from "dispatch.h":
 
 cdef extern from "program.h":
     ld_program *ld_program_new(const ld_op *ops, int64_t n_ops, uint8_t *base, int64_t bytes, int64_t max_rows,
-                               int64_t max_position, int64_t n_blocks, int n_workers, const ld_table *table, char *message,
-                               size_t message_size) nogil
+                               int64_t max_position, const int64_t *n_blocks, int64_t n_groups, int64_t n_states, int n_workers,
+                               const ld_table *table, char *message, size_t message_size) nogil
     void ld_program_free(ld_program *program) noexcept nogil
     const char *ld_program_check(const ld_program *program, const ld_step_state *state) nogil
     void ld_program_start(ld_program *program, ld_step_state *state) nogil
@@ -111,17 +111,19 @@ cdef class CpuProgram:
     """Descriptors [n_ops] of OP_DTYPE over an arena, run by a pool.
 
     max_rows: rows of the largest step; max_position: first position beyond the rope tables and caches; n_blocks: blocks of each
-    cache; keep: what owns the memory that the descriptors point to; isa: caps the kernels, None = as dispatched.
+    cache group, or of the only one; n_states: slots for states of sequences; keep: what owns the memory that the descriptors
+    point to; isa: caps the kernels, None = as dispatched.
 
     Raises:
         ValueError: a descriptor that the C side refuses; the message names the op.
     """
 
     def __cinit__(self, ops, Arena arena not None, Pool pool not None, *, int64_t max_rows, int64_t max_position,
-                  int64_t n_blocks, keep=None, isa=None):
+                  n_blocks, int64_t n_states=0, keep=None, isa=None):
         cdef char message[256]
         cdef const ld_table *table = active_table() if isa is None else table_for(<ld_isa><int>ISAS.index(isa))
         cdef const uint8_t[::1] raw
+        cdef const int64_t[::1] sizes = np.atleast_1d(np.asarray(n_blocks, np.int64))
         if table == NULL:
             raise ValueError(f"this machine has no {isa}")
         if ops.dtype != OP_DTYPE or ops.ndim != 1 or len(ops) == 0:
@@ -132,7 +134,7 @@ cdef class CpuProgram:
         self._arena, self._pool, self._keep = arena, pool, keep
         self.n_ops, self.max_rows = len(ops), max_rows
         self._program = ld_program_new(<const ld_op *>&raw[0], self.n_ops, arena.base, arena.nbytes, max_rows, max_position,
-                                       n_blocks, pool.n_workers, table, message, sizeof(message))
+                                       &sizes[0], sizes.shape[0], n_states, pool.n_workers, table, message, sizeof(message))
         if self._program == NULL:
             raise ValueError((<bytes>message).decode())
 
@@ -145,11 +147,12 @@ cdef class CpuProgram:
         return ld_program_scratch_bytes(self._program)
 
     def run(self, const int32_t[::1] token_ids, const int32_t[::1] positions, const int32_t[::1] seq_of_row,
-            const int32_t[:, ::1] block_table, const int32_t[::1] out_rows, float[:, ::1] logits, AbortFlag abort not None,
-            int64_t[::1] op_ns=None):
+            const int32_t[:, :, ::1] block_tables, const int32_t[::1] out_rows, float[:, ::1] logits, AbortFlag abort not None,
+            int64_t[::1] op_ns=None, const int32_t[:, ::1] states=None):
         """One step: fills logits [n_out, n_vocab] and returns (aborted, bad_op): -1 or the first op that met a bad value.
 
-        block_table: [n_seqs, blocks] block ids. op_ns: [n_ops], receives the wall time of each op.
+        block_tables: [n_groups, n_seqs, blocks] block ids; those outside the group's windows may be anything. op_ns: [n_ops],
+        receives the wall time of each op. states: [n_seqs, 4], see ld_step_state.
 
         Raises:
             ValueError: the batch does not fit the program.
@@ -159,7 +162,7 @@ cdef class CpuProgram:
         cdef Arena arena = self._arena
         if positions.shape[0] != token_ids.shape[0] or seq_of_row.shape[0] != token_ids.shape[0]:
             raise ValueError("token_ids, positions and seq_of_row differ in length")
-        if token_ids.shape[0] == 0 or block_table.shape[0] == 0 or block_table.shape[1] == 0:
+        if token_ids.shape[0] == 0 or 0 in (block_tables.shape[0], block_tables.shape[1], block_tables.shape[2]):
             raise ValueError("a batch without rows or sequences")
         if logits.shape[0] != out_rows.shape[0]:
             raise ValueError("logits and out_rows differ in length")
@@ -169,9 +172,15 @@ cdef class CpuProgram:
             raise ValueError("the arena or the pool is closed")
         if self._pool.busy:
             raise ValueError("the pool is at work for another thread")
-        state.n_rows, state.n_out, state.n_seqs = token_ids.shape[0], out_rows.shape[0], block_table.shape[0]
+        state.n_rows, state.n_out, state.n_seqs = token_ids.shape[0], out_rows.shape[0], block_tables.shape[1]
+        state.n_groups = block_tables.shape[0]
         state.token_ids, state.positions, state.seq_of_row = &token_ids[0], &positions[0], &seq_of_row[0]
-        state.block_table, state.table_stride = &block_table[0, 0], block_table.shape[1]
+        state.block_table, state.table_stride = &block_tables[0, 0, 0], block_tables.shape[2]
+        if states is not None and (states.shape[0] != state.n_seqs or states.shape[1] != 4):
+            raise ValueError("states and sequences differ in number")
+        state.states = NULL
+        if states is not None:
+            state.states = &states[0, 0]
         state.out_rows = &out_rows[0] if state.n_out else NULL
         state.logits = &logits[0, 0] if state.n_out else NULL
         state.logits_stride = logits.shape[1]

@@ -209,6 +209,13 @@ def gated(str isa, str op, const float[::1] gate, const float[::1] up, float[::1
     (vec.silu_mul if op == "silu" else vec.gelu_tanh_mul)(&gate[0], &up[0], &y[0], gate.shape[0])
 
 
+def swiglu_clamped(str isa, const float[::1] gate, const float[::1] up, float[::1] y, float alpha, float limit) -> None:
+    """y = min(gate, limit) * sigmoid(alpha * min(gate, limit)) * (clamp(up, -limit, limit) + 1)."""
+    _need("up", up.shape[0], gate.shape[0])
+    _need("y", y.shape[0], gate.shape[0])
+    _table(isa).vec.swiglu_clamped(&gate[0], &up[0], &y[0], gate.shape[0], alpha, limit)
+
+
 def add(str isa, float[::1] x, const float[::1] y) -> None:
     """x += y."""
     _need("y", y.shape[0], x.shape[0])
@@ -278,6 +285,51 @@ def words_values(
     _need("factor", factor.shape[0], w.shape[0])
     ld_words_for(_table(isa).isa).values(&w[0, 0], w.shape[1], &values[0], &scales[0], &c[0, 0], &factor[0], w.shape[0], n, v_pad, group,
                                          0)
+
+
+def sigmoid_mul(str isa, float[::1] x, const float[::1] gate) -> None:
+    """x *= sigmoid(gate)."""
+    _need("gate", gate.shape[0], x.shape[0])
+    _table(isa).vec.sigmoid_mul(&x[0], &gate[0], x.shape[0])
+
+
+def delta_conv(str isa, const float[::1] x, const float[::1] w, float[::1] y, int taps) -> None:
+    """y = silu of the sum over taps of w * x, both [taps, len(y)]; len(y) a multiple of 16."""
+    cdef const float *rows[16]
+    cdef int64_t n = y.shape[0]
+    cdef int j
+    if not 1 <= taps <= 16 or n % 16:
+        raise ValueError(f"{taps} taps of {n} channels")
+    _need("x", x.shape[0], taps * n)
+    _need("w", w.shape[0], taps * n)
+    for j in range(taps):
+        rows[j] = &x[j * n]
+    _table(isa).delta.conv(rows, &w[0], n, taps, &y[0], n)
+
+
+def delta_step(
+    str isa, const float[::1] before, float[::1] after, const float[::1] k, const float[::1] q, const float[::1] v, float decay,
+    float rate, float[::1] out,
+) -> None:
+    """One step of the delta rule: `after` and `out` from the matrix `before`, None = zeros. after None: in the place of `before`."""
+    cdef int64_t dim = k.shape[0]
+    cdef const float *old = NULL
+    cdef float *new
+    if dim % 16 or dim == 0 or (before is None and after is None):
+        raise ValueError(f"dim {dim}")
+    for name, have in (("q", q), ("v", v), ("out", out)):
+        _need(name, have.shape[0], dim)
+    if before is not None:
+        _need("before", before.shape[0], dim * dim)
+        old = &before[0]
+    if after is not None:
+        _need("after", after.shape[0], dim * dim)
+        new = &after[0]
+    else:
+        new = <float *>old
+    if <uintptr_t>new % 64:
+        raise ValueError("the matrix must be 64-byte aligned")
+    _table(isa).delta.step(old, new, &k[0], &q[0], &v[0], decay, rate, &out[0], dim)
 
 
 def read(const uint8_t[::1] data) -> int:

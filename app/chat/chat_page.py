@@ -7,7 +7,7 @@ drop of a file.
 
 from __future__ import annotations
 
-from PySide6.QtCore import QUrl, Signal
+from PySide6.QtCore import QFileInfo, QUrl, Signal
 from PySide6.QtGui import QDragEnterEvent, QDropEvent, QPainter, QPaintEvent, QResizeEvent
 from PySide6.QtWidgets import QHBoxLayout, QStackedWidget, QVBoxLayout, QWidget
 
@@ -29,7 +29,7 @@ _MINIMUM = (600, 360)
 
 
 class ChatPage(QWidget):
-    """set_conversation_shown(False) shows the empty state. file_dropped carries the path of a dropped .gguf file.
+    """set_conversation_shown(False) shows the empty state. file_dropped carries the path of a dropped .gguf file or folder.
     open_file_requested comes from the empty state without a model."""
 
     file_dropped = Signal(str)
@@ -150,5 +150,6 @@ class ChatPage(QWidget):
 
 
 def _gguf_path(urls: list[QUrl]) -> str:
-    """The first local .gguf file of a drop, "" for anything else."""
-    return next((url.toLocalFile() for url in urls if url.isLocalFile() and url.toLocalFile().lower().endswith(".gguf")), "")
+    """The first local .gguf file or folder of a drop, "" for anything else."""
+    local = (url.toLocalFile() for url in urls if url.isLocalFile())
+    return next((path for path in local if path.lower().endswith(".gguf") or QFileInfo(path).isDir()), "")

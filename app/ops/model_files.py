@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,6 +32,18 @@ def name_and_quant(stem: str) -> tuple[str, str]:
     return " ".join(name.replace("_", " ").replace("-", " ").split()) or stem, quant
 
 
+def first_file(path: Path) -> Path:
+    """What stands for the model here: the first shard for any shard, the file for a folder of one model, else the path."""
+    if path.is_dir():
+        found = tuple(_models_among(_files_in(path)))
+        return found[0] if len(found) == 1 else path
+    shard = _SHARD.search(path.stem)
+    if shard is None:
+        return path
+    first = path.with_name(f"{path.stem[: shard.start()]}-00001-of-{shard.group(2)}{path.suffix}")
+    return first if first.exists() else path
+
+
 def describe(path: Path) -> ModelFile | None:
     """The model in this file; None when it is not there. The size of a split model is that of all shards present."""
     try:
@@ -50,9 +62,10 @@ def known_models(paths: Iterable[str | Path]) -> tuple[ModelFile, ...]:
     """The models at these paths that are there, each once, in order."""
     found: dict[str, ModelFile] = {}
     for path in paths:
-        model = describe(Path(path))
+        first = first_file(Path(path))
+        model = describe(first)
         if model is not None:
-            found.setdefault(str(Path(path).resolve()), model)
+            found.setdefault(str(first.resolve()), model)
     return tuple(found.values())
 
 
@@ -63,10 +76,22 @@ def find_in_folder(folder: Path) -> tuple[ModelFile, ...]:
         if number > MAX_FOLDERS:
             break
         folders.sort()
-        for name in sorted(names):
-            if not name.lower().endswith(".gguf") or name.lower().startswith("mmproj"):
-                continue
-            shard = _SHARD.search(Path(name).stem)
-            if shard is None or int(shard.group(1)) == 1:
-                found.append(Path(root) / name)
+        found += _models_among([Path(root) / name for name in sorted(names)])
     return known_models(found)
+
+
+def _files_in(folder: Path) -> list[Path]:
+    try:
+        return sorted(folder.iterdir())
+    except OSError:
+        return []
+
+
+def _models_among(paths: Iterable[Path]) -> Iterator[Path]:
+    """The files that are models or first shards of one."""
+    for path in paths:
+        if path.suffix.lower() != ".gguf" or path.name.lower().startswith("mmproj"):
+            continue
+        shard = _SHARD.search(path.stem)
+        if shard is None or int(shard.group(1)) == 1:
+            yield path

@@ -13,7 +13,7 @@ from app.bridge.op import Op
 from app.bridge.ui_thread import UiThread
 from app.errors import SettingsError, UserFacingError
 from app.i18n import filled, tr
-from app.ops.model_files import ModelFile, find_in_folder, known_models
+from app.ops.model_files import ModelFile, find_in_folder, first_file, known_models
 from app.paths import included_model
 from app.settings.store import SettingsStore
 from engine.api.commands import LoadModel, UnloadModel
@@ -48,8 +48,12 @@ class ModelOps(QObject):
         bridge.happened.connect(self._on_event)
 
     def load(self, path: str, n_ctx: int | None = None) -> None:
-        """Loads a model in place of the present one; a load under way is cancelled first. n_ctx: in place of the setting."""
+        """Loads a model in place of the present one; a load under way is cancelled first. n_ctx: in place of the setting.
+
+        path: a file, any shard of a split model, or a folder of one model; what is remembered is the first shard.
+        """
         self.cancel_loading()
+        path = str(first_file(Path(path)))
         options = self.load_options()
         command = LoadModel(self._bridge.new_id(), path, options if n_ctx is None else replace(options, n_ctx=n_ctx))
         Op(self._bridge, command).on(ModelReady, lambda event: self._on_ready(event.info)).failure(self._on_failed).run()
@@ -139,7 +143,8 @@ class ModelOps(QObject):
         self._save("engine.recent_models", recent[:MAX_RECENT])
         self.ready.emit(info)
         self.models_changed.emit()
-        for warning in info.warnings:
+        # What there is to say about the included model is no news to anybody.
+        for warning in () if info.path == str(included_model()) else info.warnings:
             self.notice.emit(warning)
 
     def _on_failed(self, event: Failed) -> None:

@@ -10,9 +10,10 @@ from engine.api.values import ChatMessage, LoadOptions, RequestId, SamplingParam
 
 @dataclass(frozen=True, slots=True)
 class LoadModel:
-    """Loads a GGUF file (any shard of a split one), replacing the loaded model, whose answers end as cancelled.
+    """Loads a GGUF file, replacing the loaded model, whose answers end as cancelled.
 
-    A file that is no model of ours leaves the loaded one as it is; a later failure leaves none, which ModelUnloaded says.
+    path: a file, any shard of a split one, or a folder of one model. A path that holds no
+    model of ours leaves the loaded one as it is; a later failure leaves none, which ModelUnloaded says.
     Events: LoadProgress*, ModelReady.
     """
 
@@ -34,7 +35,7 @@ class Generate:
 
     continue_last: the last message is an unfinished assistant message and is continued, not answered. ignore_eog: tokens that
     mark the end of generation do not end the answer.
-    Events: Notice*, Queued, PrefillProgress*, TokenDelta*; Finished carries the Usage.
+    Events: Notice*, AnswerOpened?, Queued, PrefillProgress*, TokenDelta*; Finished carries the Usage.
     """
 
     request_id: RequestId

@@ -38,7 +38,10 @@ class ChatMessage:
 
 @dataclass(frozen=True, slots=True)
 class ModelInfo:
-    """A loaded or inspected model. `quant` is the label of the largest share of the bytes, e.g. Q4_1."""
+    """A loaded or inspected model. `quant` is the label of the largest share of the bytes, e.g. Q4_1.
+
+    `exact_formats`: formats of the file that are multiplied exactly, as f32, and so several times slower.
+    """
 
     path: str
     name: str
@@ -53,6 +56,7 @@ class ModelInfo:
     has_template: bool
     isa: str = ""
     warnings: tuple[str, ...] = ()
+    exact_formats: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,6 +68,18 @@ class Header:
             raise GgufError(f"{self.key(name)} is {value:g}, it must lie between {low:g} and {high:g}; the metadata is damaged")
         return float(value)
 
+    def flag(self, name: str, default: bool) -> bool:
+        """The yes or no under `name`; `default` where absent. Raises GgufError for anything else."""
+        value = self._get(name, default)
+        if not isinstance(value, bool):
+            raise GgufError(f"{self.key(name)} is {_shown(value)}, true or false is expected; the metadata is damaged")
+        return value
+
+    @property
+    def n_extra(self) -> int:
+        """Blocks at the end that only guess further tokens (MTP); they are not run."""
+        return self.integer("nextn_predict_layers", 0, high=MAX_BLOCKS)
+
     def text(self, name: str, default: str, choices: tuple[str, ...]) -> str:
         """One of `choices`, under `name`. Raises GgufError for anything else."""
         value = self._get(name, default)
@@ -78,17 +90,32 @@ class Header:
     def per_layer(
         self, name: str, n_layers: int, default: int | None = None, *, low: int = 1, high: int = MAX_WIDTH
     ) -> tuple[int, ...]:
-        """One whole number a layer: a scalar stands for all, an array must have one for each. Raises like `integer`."""
+        """One whole number a layer: a scalar stands for all, an array must have one for each (and may have one for each extra
+        block). Raises like `integer`."""
         value = self._get(name, default)
         if not isinstance(value, list | tuple | array):
             return (self._whole(name, value, low, high),) * n_layers
-        if len(value) != n_layers:
+        if len(value) not in (n_layers, n_layers + self.n_extra):
             raise GgufError(f"{self.key(name)} has {len(value)} values for {n_layers} layers; the metadata contradicts itself")
-        return tuple(self._whole(name, one, low, high) for one in value)
+        return tuple(self._whole(name, one, low, high) for one in value[:n_layers])
+
+    def of_layer(self, name: str, index: int, default: int | None = None, *, low: int = 1, high: int = MAX_WIDTH) -> int:
+        """The whole number of one layer under `name`: a scalar stands for all layers. Raises like `integer`."""
+        value = self._get(name, default)
+        if not isinstance(value, list | tuple | array):
+            return self._whole(name, value, low, high)
+        if index >= len(value):
+            raise GgufError(f"{self.key(name)} has {len(value)} values, none for layer {index}; the metadata contradicts itself")
+        return self._whole(name, value[index], low, high)
 
     def has(self, tensor: str) -> bool:
         """Whether the file holds `tensor`."""
         return tensor in self.tensors
+
+    def width(self, tensor: str) -> int | None:
+        """Values per row of `tensor`; None where the file has it not."""
+        found = self.tensors.get(tensor)
+        return found.shape[0] if found is not None and found.shape else None
 
     def tensor(self, name: str, *shape: int) -> str:
         """`name`, once it is known to exist with exactly `shape` (GGUF order).

@@ -9,11 +9,10 @@ import math
 from dataclasses import dataclass
 
 from engine.arch.hparams import MAX_BLOCKS, Header
-from engine.arch.spec import Attention, BlockSpec, DenseFfn, Linear, ModelSpec, MoeFfn, Norm, Rope, RopeKind, Yarn
+from engine.arch.spec import Attention, BlockSpec, DenseFfn, Linear, ModelSpec, Norm, Rope, RopeKind, Yarn
 from engine.errors import GgufError, UnsupportedModel
 
 MAX_HEADS = 4096
-MAX_EXPERTS = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +27,10 @@ class Frame:
 
 
 def frame(header: Header) -> Frame:
-    """The frame of the model. Raises GgufError: missing or contradicting metadata."""
-    n_layers = header.integer("block_count", low=1, high=MAX_BLOCKS)
+    """The frame of the model; blocks that only guess further tokens are left out. Raises GgufError: bad metadata."""
+    n_layers = header.integer("block_count", low=1, high=MAX_BLOCKS) - header.n_extra
+    if n_layers < 1:
+        raise GgufError(f"{header.key('block_count')} leaves no block beside {header.n_extra} for guessing further tokens")
     n_heads = header.per_layer("attention.head_count", n_layers, high=MAX_HEADS)
     return Frame(
         n_embd=header.integer("embedding_length", low=1),
@@ -54,7 +55,12 @@ def decoder(header: Header, common: Frame, blocks: tuple[BlockSpec, ...]) -> Mod
         blocks=blocks,
         out_norm=norm(header, "output_norm", common.n_embd, common.eps),
         head=header.linear("output", common.n_embd, n_vocab) if header.has("output.weight") else tied,
+        notes=_notes(header),
     )
+
+
+def _notes(header: Header) -> tuple[str, ...]:
+    return (f"{header.n_extra} extra layers for predicting several tokens are not used",) if header.n_extra else ()
 
 
 def norm(header: Header, name: str, width: int, eps: float) -> Norm:
@@ -62,8 +68,20 @@ def norm(header: Header, name: str, width: int, eps: float) -> Norm:
     return Norm(header.tensor(f"{name}.weight", width), eps)
 
 
-def attention(header: Header, common: Frame, index: int, kind: RopeKind, *, qk_norm: bool = False) -> Attention:
-    """Grouped-query attention of block `index`; qk_norm: queries and keys are normed per head before they turn.
+def attention(
+    header: Header,
+    common: Frame,
+    index: int,
+    kind: RopeKind,
+    *,
+    qk_norm: bool = False,
+    partial: bool = False,
+    gated: bool = False,
+) -> Attention:
+    """Grouped-query attention of block `index`.
+
+    qk_norm: queries and keys are normed per head before they turn. partial: part of a head may turn, see `rope`. gated: q gives a
+    gate for each output too, head by head behind the queries.
 
     Raises:
         UnsupportedModel: a scaling of RoPE that is not run. GgufError: missing or contradicting metadata and tensors.
@@ -72,8 +90,12 @@ def attention(header: Header, common: Frame, index: int, kind: RopeKind, *, qk_n
     n_heads, n_kv_heads = common.n_heads[index], common.n_kv_heads[index]
     head_dim = header.integer("attention.key_length", _default_head_dim(header, n_embd, n_heads), low=1, high=4096)
     v_dim = header.integer("attention.value_length", head_dim, low=1, high=4096)
+    if gated and v_dim != head_dim:
+        raise GgufError(
+            f"{header.key('attention.value_length')} is {v_dim}, but gates come in heads of {head_dim}; this is contradictory"
+        )
     return Attention(
-        q=header.linear(f"{at}.attn_q", n_embd, n_heads * head_dim),
+        q=header.linear(f"{at}.attn_q", n_embd, n_heads * head_dim * (2 if gated else 1)),
         k=header.linear(f"{at}.attn_k", n_embd, n_kv_heads * head_dim),
         v=header.linear(f"{at}.attn_v", n_embd, n_kv_heads * v_dim),
         out=header.linear(f"{at}.attn_output", n_heads * v_dim, n_embd),
@@ -82,52 +104,35 @@ def attention(header: Header, common: Frame, index: int, kind: RopeKind, *, qk_n
         head_dim=head_dim,
         v_dim=v_dim,
         scale=header.number("attention.scale", 0.0, low=0.0, high=1e4) or head_dim**-0.5,
-        rope=rope(header, kind, head_dim),
+        rope=rope(header, kind, head_dim, partial=partial),
         q_norm=norm(header, f"{at}.attn_q_norm", head_dim, common.eps) if qk_norm else None,
         k_norm=norm(header, f"{at}.attn_k_norm", head_dim, common.eps) if qk_norm else None,
+        gated=gated,
     )
 
 
-def dense_ffn(header: Header, n_embd: int, index: int, n_ff: int) -> DenseFfn:
-    """The SwiGLU network of block `index`, n_ff wide. Raises GgufError."""
+def dense_ffn(header: Header, n_embd: int, index: int, n_ff: int, suffix: str = "") -> DenseFfn:
+    """The SwiGLU network of block `index`, n_ff wide; suffix: of the names of its tensors. Raises GgufError."""
     at = f"blk.{index}"
     return DenseFfn(
-        gate=header.linear(f"{at}.ffn_gate", n_embd, n_ff),
-        up=header.linear(f"{at}.ffn_up", n_embd, n_ff),
-        down=header.linear(f"{at}.ffn_down", n_ff, n_embd),
+        gate=header.linear(f"{at}.ffn_gate{suffix}", n_embd, n_ff),
+        up=header.linear(f"{at}.ffn_up{suffix}", n_embd, n_ff),
+        down=header.linear(f"{at}.ffn_down{suffix}", n_ff, n_embd),
     )
 
 
-def moe_ffn(header: Header, n_embd: int, index: int, n_ff: int) -> MoeFfn:
-    """The router and SwiGLU experts of block `index`, each n_ff wide; softmax over all experts, weights that add up to one.
+def rope(header: Header, kind: RopeKind, head_dim: int, *, partial: bool = False) -> Rope:
+    """The rotation of heads: plain, by the factors that the file brings, scaled linearly, or YaRN.
 
-    Raises:
-        GgufError: missing or contradicting metadata and tensors.
-    """
-    at = f"blk.{index}"
-    n_experts = header.integer("expert_count", low=1, high=MAX_EXPERTS)
-    return MoeFfn(
-        router=header.linear(f"{at}.ffn_gate_inp", n_embd, n_experts),
-        gate=_experts(header, f"{at}.ffn_gate_exps", n_embd, n_ff, n_experts),
-        up=_experts(header, f"{at}.ffn_up_exps", n_embd, n_ff, n_experts),
-        down=_experts(header, f"{at}.ffn_down_exps", n_ff, n_embd, n_experts),
-        n_experts=n_experts,
-        n_used=header.integer("expert_used_count", low=1, high=n_experts),
-    )
-
-
-def rope(header: Header, kind: RopeKind, head_dim: int) -> Rope:
-    """The rotation of whole heads: plain, by the factors that the file brings, scaled linearly, or YaRN.
+    partial: only the first rope.dimension_count values of a head may turn; else all of them must.
 
     Raises:
         UnsupportedModel: another scaling. GgufError: contradicting metadata.
     """
     n_rot = header.integer("rope.dimension_count", head_dim, low=2, high=4096)
-    if n_rot != head_dim or n_rot % 2:
-        raise GgufError(
-            f"{header.key('rope.dimension_count')} is {n_rot}, {header.architecture} rotates whole heads of {head_dim} "
-            "(an even number)"
-        )
+    if n_rot > head_dim or n_rot % 2 or not (partial or n_rot == head_dim):
+        what = f"at most the {head_dim} values of a head" if partial else f"whole heads of {head_dim}"
+        raise GgufError(f"{header.key('rope.dimension_count')} is {n_rot}, {header.architecture} rotates {what} (an even number)")
     scaling = header.text("rope.scaling.type", "linear", ("none", "linear", "yarn", "longrope"))
     if scaling == "longrope":
         raise UnsupportedModel(f"{header.key('rope.scaling.type')} is longrope; this version runs none, linear and yarn")
@@ -170,10 +175,6 @@ def _yarn_magnitude(header: Header, factor: float) -> float:
 
     # Without the key: grown(1) / grown(0).
     return grown(1.0) / grown(header.number("rope.scaling.yarn_log_multiplier", 0.0, low=0.0, high=1e3))
-
-
-def _experts(header: Header, name: str, n_in: int, n_out: int, n_experts: int) -> Linear:
-    return Linear(header.tensor(f"{name}.weight", n_in, n_out, n_experts), n_in, n_out)
 
 
 def _kv_heads(header: Header, n_heads: tuple[int, ...]) -> tuple[int, ...]:

@@ -12,8 +12,23 @@ from engine.errors import GgufError, UnsupportedModel
 
 Build = Callable[[Header], ModelSpec]
 
-FAMILY_MODULES: tuple[str, ...] = ("llama", "qwen3")
+FAMILY_MODULES: tuple[str, ...] = (
+    "deepseek",
+    "ernie",
+    "gemma3",
+    "glm4moe",
+    "gpt_oss",
+    "hunyuan",
+    "llama",
+    "minimax",
+    "qwen2",
+    "qwen3",
+    "qwen35",
+)
 """Modules of engine.arch.families, imported when the first model is described."""
+
+NOT_YET = ("deepseek32", "deepseek4", "glm-dsa", "minimax-m3")
+"""Architectures that exist and are not run; nothing that merely sounds like them is suggested."""
 
 _families: dict[str, Build] = {}
 
@@ -52,6 +67,6 @@ def build_spec(file: ModelFile) -> ModelSpec:
 
 
 def _refusal(architecture: str, names: tuple[str, ...]) -> str:
-    near = difflib.get_close_matches(architecture, names, n=1)
+    near = [] if architecture in NOT_YET else difflib.get_close_matches(architecture, names, n=1)
     hint = f" (did you mean {near[0]}?)" if near else ""
     return f"architecture {architecture[:60]!r} is not supported{hint}; this version runs {', '.join(names)}"

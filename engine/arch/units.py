@@ -5,14 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-UnitKind = Literal["embed", "mixer", "ffn", "experts", "head", "kv"]
+UnitKind = Literal["embed", "mixer", "ffn", "experts", "shared", "head", "kv", "state"]
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class UnitId:
     """`embed` and `head` stand once (layer -1); the others once a layer.
 
-    `mixer`: norm and attention; `kv`: its cache; `ffn`: norm, router, dense FFN; `experts`: the experts of a layer that has them.
+    `mixer`: norm and attention; `kv`: its cache; `state`: that of a recurrent mixer, which has no cache; `ffn`: norm, router,
+    dense FFN; `experts`: the experts of a layer that has them; `shared`: the expert that every row passes.
     """
 
     kind: UnitKind

@@ -16,11 +16,14 @@ from typing import Any
 import numpy as np
 
 import engine
-from engine.arch.spec import Linear, ModelSpec, MoeFfn
+from engine.api.values import LoadOptions
+from engine.arch.cache_groups import Window, windows
+from engine.arch.spec import Attention, DeltaNet, Linear, Mla, ModelSpec, MoeFfn
 from engine.cli.direct import Direct, opened
 from engine.cli.options import add_json_option, add_load_options, load_options
 from engine.cli.output import write_json, write_text
 from engine.errors import InvalidRequest
+from engine.gguf.groups import exact_formats
 from engine.hardware.sampler import cpu_name
 from engine.runtime.kv_cache import token_bytes
 from kernels_pyx import probe
@@ -32,11 +35,11 @@ READ_PROBE_BYTES = 192 << 20
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What one token costs: bytes of weights read in decode, multiply-adds in prefill, KV bytes a token of context."""
+    """What one token costs: bytes of weights read in decode, multiply-adds in prefill; by window, KV bytes of a key seen."""
 
     weight_bytes: int
     multiply_adds: int
-    kv_bytes: int
+    kv_bytes: tuple[tuple[Window, int], ...]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -58,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
     longest = max(args.d) + max(*args.p, *args.n, 1)
     with opened(args, longest) as direct:
         options = load_options(args)
-        cost = work(direct, token_bytes(direct.model.spec, options.k_type, options.v_type))
+        cost = work(direct, options)
         threads = options.n_threads or len(os.sched_getaffinity(0))
         tests = [("pp", n, d) for d in args.d for n in args.p if n] + [("tg", n, d) for d in args.d for n in args.n if n]
         samples: dict[tuple[str, int, int], list[float]] = {test: [] for test in tests}
@@ -72,8 +75,10 @@ def run(args: argparse.Namespace) -> int:
                 samples[test].append(n / sum(taken))
                 slowest[test].append(max(taken) / median(taken))
         rows = [row(test, rates, slowest[test], cost, threads, max(limits)) for test, rates in samples.items()]
+        slow = exact_formats(direct.file)
         result = {
             "rows": rows,
+            "exact_formats": slow,
             "ops": op_times(direct),
             "machine": {"cpu": cpu_name(), "system": platform.platform(), "read_limit_gbps": [round(one, 2) for one in limits]},
             "versions": {"layerdeck": engine.VERSION, "python": platform.python_version(), "numpy": np.__version__},
@@ -82,6 +87,8 @@ def run(args: argparse.Namespace) -> int:
         write_json(result)
     else:
         write_text("".join(line(one) for one in rows))
+        if slow:
+            write_text(f"{', '.join(slow)}: exact, several times slower\n")
     return 0
 
 
@@ -123,14 +130,14 @@ def filler(n: int, n_vocab: int) -> list[int]:
     return [int(one) for one in np.random.default_rng(0).integers(0, n_vocab, n)]
 
 
-def work(direct: Direct, kv_bytes: int) -> Work:
-    """The cost of a token of this model. kv_bytes: of the cache, that attention reads of each earlier token."""
+def work(direct: Direct, options: LoadOptions) -> Work:
+    """The cost of a token of this model with the cache types of `options`."""
     spec, tensors = direct.model.spec, direct.file.tensors
     layers = linears(spec)
     return Work(
         weight_bytes=round(sum(tensors[one.weight].nbytes * share for one, share, _ in layers)),
         multiply_adds=sum(one.n_in * one.n_out * n for one, _, n in layers),
-        kv_bytes=kv_bytes,
+        kv_bytes=tuple(zip(windows(spec), token_bytes(spec, options.k_type, options.v_type), strict=True)),
     )
 
 
@@ -139,12 +146,29 @@ def linears(spec: ModelSpec) -> list[tuple[Linear, float, int]]:
     layers: list[tuple[Linear, float, int]] = [(spec.head, 1.0, 1)]
     for block in spec.blocks:
         mixer, ffn = block.mixer, block.ffn
-        layers += [(one, 1.0, 1) for one in (mixer.q, mixer.k, mixer.v, mixer.out)]
+        layers += [(one, 1.0, 1) for one in projections(mixer)]
         share, n = (ffn.n_used / ffn.n_experts, ffn.n_used) if isinstance(ffn, MoeFfn) else (1.0, 1)
-        layers += [(one, share, n) for one in (ffn.gate, ffn.up, ffn.down)]
+        both = 0.5 if ffn.gate.weight == ffn.up.weight else 1.0  # one tensor holds gate and up
+        layers += [(ffn.gate, share * both, n), (ffn.up, share * both, n), (ffn.down, share, n)]
         if isinstance(ffn, MoeFfn):
             layers.append((ffn.router, 1.0, 1))
+        if isinstance(ffn, MoeFfn) and ffn.shared is not None:
+            dense = ffn.shared.ffn
+            beside = (dense.gate, dense.up, dense.down, *(() if ffn.shared.gate is None else (ffn.shared.gate,)))
+            layers += [(one, 1.0, 1) for one in beside]
     return layers
+
+
+def projections(mixer: Attention | Mla | DeltaNet) -> list[Linear]:
+    """The linear layers around attention or state; of the matrices of heads those that decode reads."""
+    if isinstance(mixer, DeltaNet):
+        parts = (mixer.qkv, mixer.z, mixer.beta, mixer.alpha, mixer.out)
+        return [one for one in parts if one is not None]
+    if not isinstance(mixer, Mla):
+        return [mixer.q, mixer.k, mixer.v, mixer.out]
+    found = [mixer.q, mixer.kv_a, mixer.out, *(() if mixer.q_a is None else (mixer.q_a,))]
+    heads = [mixer.v] if mixer.absorb.weight == mixer.v.weight else [mixer.absorb, mixer.v]
+    return found + [Linear(one.weight, one.n_in, one.step * one.n_heads) for one in heads]
 
 
 def row(
@@ -156,7 +180,8 @@ def row(
     """
     kind, n, depth = test
     rate = median(rates)
-    bytes_per_token = cost.weight_bytes + cost.kv_bytes * (depth + n / 2)
+    length = depth + n / 2
+    bytes_per_token = cost.weight_bytes + sum(nbytes * min(window or length, length) for window, nbytes in cost.kv_bytes)
     return {
         "test": f"{kind}{n}",
         "depth": depth,

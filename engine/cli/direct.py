@@ -11,13 +11,13 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.arch.registry import build_spec
+from engine.cli.model import read_model
 from engine.cli.options import load_options
 from engine.cli.output import note
 from engine.errors import InvalidRequest
 from engine.gguf.info import GgufFile
-from engine.gguf.reader import read_gguf
 from engine.graph.build import build_graph
-from engine.runtime.kv_cache import BLOCK
+from engine.runtime.cache_groups import BLOCK, ring_tables
 from engine.runtime.loader import LoadedModel, load
 from engine.runtime.step import StepBatch
 from engine.service.loaded import too_many_threads
@@ -26,11 +26,11 @@ from kernels_pyx.executor import AbortFlag
 
 @dataclass(frozen=True, slots=True)
 class Direct:
-    """One sequence over a model: rows at any position, with a fixed block table."""
+    """One sequence over a model: rows at any position of the context, forwards; block tables [n_groups, blocks] are fixed."""
 
     file: GgufFile
     model: LoadedModel
-    table: npt.NDArray[np.int32]
+    tables: npt.NDArray[np.int32]
 
     def step(self, ids: Sequence[int], position: int, n_out: int) -> npt.NDArray[np.float32]:
         """Computes `ids` from `position` on; the logits of the last n_out of them, [n_out, n_vocab]."""
@@ -41,7 +41,7 @@ class Direct:
                 token_ids=np.asarray(ids, np.int32),
                 positions=np.arange(position, position + n, dtype=np.int32),
                 seq_of_row=np.zeros(n, np.int32),
-                block_tables=(self.table[: -(-(position + n) // BLOCK)],),
+                block_tables=(self.tables[:, : -(-(position + n) // BLOCK)],),
                 out_rows=np.arange(n - n_out, n, dtype=np.int32),
             )
         )
@@ -70,7 +70,7 @@ def opened(args: argparse.Namespace, n_ctx: int) -> Iterator[Direct]:
     Raises:
         EngineError: it cannot be loaded, or has a smaller context.
     """
-    file = read_gguf(args.model)
+    file = read_model(args)
     spec = build_spec(file)
     if n_ctx > spec.context_length:
         raise InvalidRequest(f"{n_ctx} tokens are wanted, the model's context holds {spec.context_length}; give fewer")
@@ -80,6 +80,6 @@ def opened(args: argparse.Namespace, n_ctx: int) -> Iterator[Direct]:
         note(warning)
     model = load(file, spec, build_graph(spec), options, lambda phase, done, total: None, AbortFlag())
     try:
-        yield Direct(file, model, np.arange(-(-model.n_ctx // BLOCK), dtype=np.int32))
+        yield Direct(file, model, ring_tables(model.cache_groups, model.n_ctx))
     finally:
         model.close()

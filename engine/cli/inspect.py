@@ -3,30 +3,36 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
+from engine.cli.model import add_model_argument
 from engine.cli.output import note, write_json, write_text
+from engine.errors import GgufError, UnsupportedModel
 from engine.gguf import keys
+from engine.gguf.advice import warnings_of
+from engine.gguf.groups import format_totals, group_totals, layer_counts
 from engine.gguf.info import GgufFile, unit_of
+from engine.gguf.overrides import override
 from engine.gguf.reader import read_gguf
-from engine.gguf.types import EXACT_TYPES
 from engine.tokenizer.rules import check_tokenizer
-from engine.tokenizer.template_rules import check_template, template_of
+from engine.tokenizer.template_rules import check_template
+
+_PATHS = {"fast": "fast", "exact": "exact, several times slower", "none": "none: cannot be multiplied"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the model and the form of the output."""
-    parser.add_argument("model", type=Path, help="a GGUF file; any shard of a split model")
+    add_model_argument(parser)
     parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Reads and checks the header, then prints it."""
-    file = read_gguf(args.model)
+    """Reads and checks the header, then prints it; models that this version cannot run, too."""
+    file, contradictions = override(read_gguf(args.model), args.override)
     check_tokenizer(file)
     check_template(file)
-    summary = summarise(file)
+    summary = summarise(file, contradictions)
     if args.json:
         write_json(summary)
     else:
@@ -36,53 +42,70 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def summarise(file: GgufFile) -> dict[str, Any]:
-    """The JSON object of `inspect`: bytes are those in the file, shapes have ne0 first."""
+def summarise(file: GgufFile, extra: Sequence[str] = ()) -> dict[str, Any]:
+    """The JSON object of `inspect`: bytes are those in the file, shapes have ne0 first. extra: further warnings.
+
+    Raises: GgufError when the file breaks a rule of its family.
+    """
     architecture = file.architecture
-    quants: dict[str, int] = {}
-    tensors = []
-    for info in file.tensors.values():
-        quants[info.type_name] = quants.get(info.type_name, 0) + info.nbytes
-        tensors.append(
-            {
-                "name": info.name,
-                "type": info.type_name,
-                "shape": list(info.shape),
-                "bytes": info.nbytes,
-                "unit": unit_of(info.name, architecture),
-            }
-        )
-    blocks = file.metadata.get(keys.of(architecture, keys.BLOCK_COUNT), 0)
-    extra = file.metadata.get(keys.of(architecture, keys.NEXTN_LAYERS), 0)
-    assert isinstance(blocks, int) and isinstance(extra, int)  # checked by the reader
+    formats = format_totals(file)
+    tensors = [
+        {
+            "name": info.name,
+            "type": info.type_name,
+            "shape": list(info.shape),
+            "bytes": info.nbytes,
+            "unit": unit_of(info.name, architecture),
+        }
+        for info in file.tensors.values()
+    ]
     return {
         "architecture": architecture,
-        "name": file.metadata.get(keys.NAME) or file.path.stem,
-        "n_layers": blocks - extra,
+        "name": file.name,
+        "n_layers": layer_counts(file)[0],
         "n_params": sum(info.n_elements for info in file.tensors.values()),
         "file_bytes": file.file_bytes,
         "context_length": file.metadata.get(keys.of(architecture, keys.CONTEXT_LENGTH)),
-        "quants": dict(sorted(quants.items(), key=lambda item: -item[1])),
+        "quants": {total.name: total.nbytes for total in formats},
         "tensors": tensors,
         "derived": [],
-        "warnings": _warnings(file, blocks, extra),
+        "warnings": [*_not_run(file), *extra, *warnings_of(file)],
+        "groups": [
+            {"name": one.name, "tensors": one.n_tensors, "params": one.n_params, "bytes": one.nbytes, "quants": dict(one.types)}
+            for one in group_totals(file)
+        ],
+        "formats": [
+            {
+                "name": total.name,
+                "tensors": total.n_tensors,
+                "bytes": total.nbytes,
+                "bits_per_weight": round(total.bits_per_weight, 4),
+                "path": total.path,
+            }
+            for total in formats
+        ],
     }
 
 
-def _warnings(file: GgufFile, blocks: int, extra: int) -> list[str]:
-    warnings = []
+def _not_run(file: GgufFile) -> list[str]:
+    """Why this version cannot run the model, though its file can be understood.
+
+    Raises: GgufError for a file with layers that break a rule of their family.
+    """
     if not file.tensors:
-        warnings.append("the file holds no tensors: it is a vocabulary, not a model")
-    if blocks == 0:
-        warnings.append("the file does not say how many layers the model has")
-    if extra:
-        warnings.append(f"{extra} extra layers for predicting several tokens are not used")
-    if template_of(file) is None:
-        warnings.append("the file has no chat template: plain ChatML is used")
-    slow = sorted(EXACT_TYPES & {info.type_name for info in file.tensors.values()})
-    if slow:
-        warnings.append(f"exact but slow formats, multiplied as f32: {', '.join(slow)}")
-    return warnings
+        return []
+    # Imported here: a vocabulary needs no family.
+    from engine.arch.registry import build_spec
+
+    try:
+        build_spec(file)
+    except UnsupportedModel as error:
+        return [f"this version cannot run the model: {error}"]
+    except GgufError as error:
+        if any(name.startswith("blk.") for name in file.tensors):
+            raise
+        return [f"this is no whole model: {error}"]
+    return []
 
 
 def _table(summary: dict[str, Any], file: GgufFile) -> str:
@@ -99,7 +122,23 @@ def _table(summary: dict[str, Any], file: GgufFile) -> str:
         ("size", f"{_amount(size)}B{shards}"),
         ("tensors", f"{len(summary['tensors'])}: {quants}"),
     ]
-    return "".join(f"{label:14}{value}\n" for label, value in rows)
+    lines = [f"{label:18}{value}" for label, value in rows]
+    if summary["groups"]:
+        lines += ["", f"{'part':18}{'size':>10}{'weights':>10}  formats"]
+        lines += [_group_line(group) for group in summary["groups"]]
+        lines += ["", f"{'format':18}{'size':>10}{'tensors':>10}  {'bits/weight':<13}kernels"]
+        lines += [_format_line(one) for one in summary["formats"]]
+    return "\n".join(lines) + "\n"
+
+
+def _group_line(group: dict[str, Any]) -> str:
+    quants = ", ".join(f"{name} {_amount(n)}B" for name, n in group["quants"].items())
+    return f"{group['name']:18}{_amount(group['bytes']) + 'B':>10}{_amount(group['params']):>10}  {quants}"
+
+
+def _format_line(one: dict[str, Any]) -> str:
+    size = _amount(one["bytes"]) + "B"
+    return f"{one['name']:18}{size:>10}{one['tensors']:>10}  {one['bits_per_weight']:<13g}{_PATHS[one['path']]}"
 
 
 def _amount(n: float) -> str:

@@ -15,6 +15,7 @@ from engine.errors import EngineError
 
 COMMANDS = {
     "inspect": "engine.cli.inspect",
+    "convert": "engine.cli.convert",
     "tokenize": "engine.cli.text",
     "detokenize": "engine.cli.text",
     "render": "engine.cli.text",

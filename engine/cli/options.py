@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 from typing import get_args
 
 from engine.api.values import KvType, LoadOptions
+from engine.cli.model import add_model_argument
 
 KV_TYPES: tuple[KvType, ...] = get_args(KvType)
-
-
-def add_model_argument(parser: argparse.ArgumentParser) -> None:
-    """Adds the model file."""
-    parser.add_argument("model", type=Path, help="a GGUF file; any shard of a split model")
 
 
 def add_json_option(parser: argparse.ArgumentParser) -> None:
@@ -33,6 +28,13 @@ def add_load_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("-ctk", choices=KV_TYPES, default=None, help="type of cached keys (default f16)")
     parser.add_argument("-ctv", choices=KV_TYPES, default=None, help="type of cached values (default f16)")
+    parser.add_argument(
+        "--snapshots",
+        type=whole_number,
+        default=0,
+        metavar="MB",
+        help="memory for states to go back to, in models that have states; 0: 5 %% of all, up to 4096 (default)",
+    )
     parser.add_argument("--f32-activations", action="store_true", help="exact: f32 activations and, unless given, an f32 cache")
     parser.add_argument(
         "--engine", choices=("compiled", "reference"), default="compiled", help="reference: slow, readable, exact"
@@ -50,6 +52,8 @@ def load_options(args: argparse.Namespace) -> LoadOptions:
         v_type=args.ctv or default,
         f32_activations=args.f32_activations,
         reference=args.engine == "reference",
+        snapshot_bytes=args.snapshots << 20,
+        overrides=tuple(args.override),
     )
 
 

@@ -15,6 +15,7 @@ from engine.cli.direct import Direct, opened
 from engine.cli.options import add_json_option, add_load_options, load_options
 from engine.cli.output import note, read_text_file, write_json, write_text
 from engine.errors import InvalidRequest
+from engine.gguf.overrides import override
 from engine.gguf.reader import read_gguf
 from engine.tokenizer.build import Tokenizer
 from engine.tokenizer.vocab import Vocab
@@ -29,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Prints exp of the mean negative log-likelihood of each token given those before it in its window; no BOS is added."""
-    file = read_gguf(args.model)
+    file, _ = override(read_gguf(args.model), args.override)
     context = args.context or build_spec(file).context_length
     ids = Tokenizer(Vocab.from_gguf(file)).encode(read_text_file(args.text), special=False, bos=False)
     if len(ids) < 2:

@@ -7,22 +7,22 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from engine.cli.options import add_json_option, add_model_argument
+from engine.cli.model import add_model_argument, add_override_option, read_model
+from engine.cli.options import add_json_option
 from engine.cli.output import read_json_file, read_text_file, write_json, write_text
 from engine.errors import EngineError, InvalidRequest
-from engine.gguf.reader import read_gguf
 
 if TYPE_CHECKING:
     from engine.tokenizer.build import Tokenizer
 
 
-def load_tokenizer(model: Path) -> Tokenizer:
-    """The tokenizer of a model file. Raises: GgufError, UnsupportedModel."""
+def load_tokenizer(args: argparse.Namespace) -> Tokenizer:
+    """The tokenizer of the model that the arguments name. Raises: GgufError, UnsupportedModel, InvalidRequest."""
     # Imported here because a rendering from a template file needs no tokenizer.
     from engine.tokenizer.build import Tokenizer
     from engine.tokenizer.vocab import Vocab
 
-    return Tokenizer(Vocab.from_gguf(read_gguf(model)))
+    return Tokenizer(Vocab.from_gguf(read_model(args)))
 
 
 def add_tokenize_arguments(parser: argparse.ArgumentParser) -> None:
@@ -46,7 +46,7 @@ def run_tokenize(args: argparse.Namespace) -> int:
             raise InvalidRequest(f"{args.texts_file}: the file is not a JSON list of strings; correct the file")
     else:
         texts = [args.text if args.text is not None else read_text_file(args.text_file)]
-    tokenizer = load_tokenizer(args.model)
+    tokenizer = load_tokenizer(args)
     results = [tokenizer.encode(text, special=not args.no_special, bos=not args.no_bos) for text in texts]
     if args.json:
         write_json({"ids": results if many else results[0]})
@@ -65,7 +65,7 @@ def add_detokenize_arguments(parser: argparse.ArgumentParser) -> None:
 def run_detokenize(args: argparse.Namespace) -> int:
     """Prints text and, with --json, its bytes; control tokens are kept."""
     lists, many = read_ids(args.ids_file)
-    tokenizer = load_tokenizer(args.model)
+    tokenizer = load_tokenizer(args)
     texts = [tokenizer.decode(ids) for ids in lists]
     shown = [text.decode(errors="replace") for text in texts]
     hexes = [text.hex() for text in texts]
@@ -96,6 +96,7 @@ def read_ids(path: Path) -> tuple[list[list[int]], bool]:
 def add_render_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of `render`."""
     parser.add_argument("model", type=Path, nargs="?", help="a GGUF file whose template is used")
+    add_override_option(parser)
     parser.add_argument("--template", type=Path, metavar="F", help="a template file, used in place of the model's")
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--messages", type=Path, metavar="F", help="a JSON list of messages")
@@ -149,7 +150,7 @@ def _template(args: argparse.Namespace) -> tuple[str | None, dict[str, Any]]:
         from engine.tokenizer.chat_template import special_variables, template_of
         from engine.tokenizer.vocab import Vocab
 
-        file = read_gguf(args.model)
+        file = read_model(args)
         template, special = template_of(file), special_variables(Vocab.from_gguf(file))
     if args.template is not None:
         template = read_text_file(args.template)

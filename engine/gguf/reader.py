@@ -13,7 +13,7 @@ from engine.gguf import keys, types
 from engine.gguf.cursor import Cursor
 from engine.gguf.info import FileIdentity, GgufFile, MetaValue, ShardInfo, TensorInfo
 from engine.gguf.rules import check_metadata
-from engine.gguf.split import check_shard, shard_paths
+from engine.gguf.split import check_shard, model_file, shard_paths
 
 _MIN_PAIR_BYTES = 8 + 1 + 4 + 1
 _MIN_TENSOR_BYTES = 8 + 1 + 4 + 8 + 4 + 8
@@ -34,11 +34,11 @@ class _Header:
 
 
 def read_gguf(path: Path | str) -> GgufFile:
-    """The model that the file at `path` holds or is one shard of.
+    """The model that the file at `path` holds or is one shard of, or that lies alone in the folder `path`.
 
     Raises: GgufError naming the field, the byte offset and what to do; UnsupportedModel for tensor types of ik_llama.cpp.
     """
-    opened = _read_header(Path(path))
+    opened = _read_header(model_file(Path(path)))
     siblings = shard_paths(opened.shard.path, opened.metadata, opened.key_offsets)
     headers = [opened if p == opened.shard.path else _read_header(p) for p in siblings]
     for number, header in enumerate(headers):

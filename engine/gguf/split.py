@@ -1,9 +1,11 @@
-"""Models in several files: which shards belong together, by their names and by what each says of itself."""
+"""Models in several files: which shards belong together, by their names and by what each says of itself, and which model a folder
+holds."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from itertools import islice
 from pathlib import Path
 
 from engine.errors import GgufError
@@ -11,7 +13,34 @@ from engine.gguf import keys
 from engine.gguf.info import MetaValue
 
 _SHARD_NAME = re.compile(r"(.+)-(\d{5})-of-(\d{5})\.gguf")
-_MAX_SHARDS = 4096
+_MAX_SHARDS = 512
+"""Each is mapped and kept open: half of what a process may open, and of the guard's places."""
+_MAX_LISTED = 100_000
+
+
+def model_file(path: Path) -> Path:
+    """A file of the model at `path`: the file itself, or in a folder of one model its only file or its lowest shard.
+
+    Files that only see (`mmproj*`) are no models of their own.
+
+    Raises: GgufError for a folder without a model, or with several.
+    """
+    if not path.is_dir():
+        return path
+    models: dict[str, Path] = {}
+    try:
+        for found in sorted(islice(path.iterdir(), _MAX_LISTED)):
+            if found.suffix.lower() == ".gguf" and not found.name.lower().startswith("mmproj"):
+                match = _SHARD_NAME.fullmatch(found.name)
+                models.setdefault(f"{match[1]} of {match[3]}" if match else found.name, found)
+    except OSError as error:
+        raise GgufError(f"{path}: the folder cannot be read ({error.strerror}), at byte 0; check its permissions") from error
+    if not models:
+        raise GgufError(f"{path}: no file in this folder ends in .gguf, at byte 0; choose a GGUF file or the folder of its parts")
+    if len(models) > 1:
+        names = ", ".join(found.name for found in list(models.values())[:3]) + (" ..." if len(models) > 3 else "")
+        raise GgufError(f"{path}: the folder holds {len(models)} models ({names}), at byte 0; choose one of these files")
+    return next(iter(models.values()))
 
 
 def _error(path: Path, key: str, offsets: Mapping[str, int], problem: str, advice: str) -> GgufError:
@@ -71,6 +100,10 @@ def check_shard(
     if says != number:
         problem = f"part {number + 1} is expected here but the file repeats part {says + 1}"
         raise _error(path, keys.SPLIT_NO, offsets, problem, f"download part {number + 1} again")
+    total, expected = metadata.get(keys.SPLIT_TENSORS), first.get(keys.SPLIT_TENSORS)
+    if total is not None and expected is not None and total != expected:
+        problem = f"the part counts {total} tensors in all parts, {first_path.name} counts {expected}"
+        raise _error(path, keys.SPLIT_TENSORS, offsets, problem, "it belongs to another model, put the right part in its place")
     mine, theirs = metadata.get(keys.ARCHITECTURE), first.get(keys.ARCHITECTURE)
     if mine is not None and mine != theirs:
         problem = f"the part is of architecture {mine!r}, {first_path.name} of {theirs!r}"

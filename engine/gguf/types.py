@@ -112,3 +112,21 @@ IK_LLAMA_NAMES: dict[int, str] = {
     157: "IQ2_KL",
 }
 """Names of those that people meet."""
+
+FAST_TYPES = frozenset(
+    (
+        *("F32", "F16", "BF16", "Q8_0", "Q6_K", "Q5_K", "Q5_0", "Q5_1", "Q4_K", "Q4_0", "Q4_1", "IQ4_XS", "IQ4_NL", "MXFP4"),
+        *("Q3_K", "Q2_K"),
+    )
+)
+"""Types with fast kernels. Types in neither set are stored in files but never multiplied."""
+
+_FOUR_BITS = frozenset({"MXFP4", "NVFP4"})
+
+
+def few_bits(type_name: str) -> int:
+    """Bits of one stored weight, scales left out: 4 for Q4_K, which takes 4.5 with them. 16 for types that are not quantised."""
+    if type_name in _FOUR_BITS:
+        return 4
+    digits = type_name.lstrip("ITQ").partition("_")[0]
+    return int(digits) if type_name not in ("I8", "I16", "I32", "I64") and digits.isdigit() else 16

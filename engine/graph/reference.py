@@ -13,25 +13,36 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from engine.arch.spec import ModelSpec
+from engine.arch.cache_groups import groups_of
+from engine.arch.spec import Attention as AttentionSpec
+from engine.arch.spec import Mla, ModelSpec
 from engine.arch.spec import Rope as RopeSpec
 from engine.errors import Cancelled, EngineError
 from engine.graph.ops import (
     Add,
     Attention,
     Buffer,
+    Delta,
     Embed,
     Experts,
     GatedAct,
     Graph,
     KvStore,
+    LatentAttention,
+    LatentStore,
     Linear,
     Norm,
     Op,
     OutRows,
     Rope,
     Route,
+    SigmoidGate,
+    Split,
 )
+from engine.graph.reference_delta import DeltaState, DeltaStates, convolve, delta_rule, gated_norm, gates, split_inputs
+from engine.graph.reference_experts import experts, gated, route, sigmoid, softmax
+from engine.graph.reference_latent import attend as attend_latent
+from engine.graph.rotation import rope_frequencies, temperatures
 from engine.quants.reference import dequantise
 
 F32 = npt.NDArray[np.float32]
@@ -40,8 +51,6 @@ I32 = npt.NDArray[np.int32]
 
 BLOCK = 32
 """Tokens per KV block, unless told otherwise."""
-MIN_WEIGHT = np.float32(2**-14)
-"""The least sum that expert weights are divided by."""
 
 
 class Batch(Protocol):
@@ -61,7 +70,11 @@ class Batch(Protocol):
 
     @property
     def block_tables(self) -> tuple[I32, ...]:
-        """One array of block ids a sequence."""
+        """An array of block ids a sequence, [n_groups, n_blocks] or [n_blocks] for all cache groups."""
+
+    @property
+    def states(self) -> I32 | None:
+        """[n_seqs, 4]: the state slot to read, to write, another one or -1, and the rows after which that one is written."""
 
     @property
     def out_rows(self) -> I32:
@@ -127,6 +140,8 @@ class ReferenceModel:
         self._raw = tuple(np.memmap(shard.path, dtype=np.uint8, mode="r") for shard in file.shards)
         self._weights: dict[str, F32] = {}
         self._cache: dict[tuple[str, int], F32] = {}
+        self.states = DeltaStates()
+        self._groups = groups_of(spec)
 
     def step(self, batch: Batch) -> F32:
         """Logits [n_out, n_vocab] f32 of the rows that the batch names.
@@ -165,6 +180,10 @@ class ReferenceModel:
             self._cache[which, layer] = pool = grown
         return pool
 
+    def table(self, table: I32, layer: int) -> I32:
+        """The block ids that a layer reads, of a sequence's tables."""
+        return table if table.ndim == 1 else table[self._groups[layer]]
+
     @property
     def block(self) -> int:
         """Tokens per KV block."""
@@ -172,17 +191,23 @@ class ReferenceModel:
 
     def kv_heads(self, layer: int) -> int:
         """KV heads of a layer."""
-        return self._spec.blocks[layer].mixer.n_kv_heads
+        mixer = self._spec.blocks[layer].mixer
+        if isinstance(mixer, Mla):
+            return 1
+        assert isinstance(mixer, AttentionSpec)
+        return mixer.n_kv_heads
 
     def close(self) -> None:
         """Drops weights, cache and mappings."""
         self._weights.clear()
         self._cache.clear()
+        self.states = DeltaStates()
         self._raw = ()
 
 
 def _embed(model: ReferenceModel, op: Embed, batch: Batch, values: dict[str, F32]) -> None:
-    values[op.out.name] = model.weight(op.weight)[batch.token_ids]
+    rows = model.weight(op.weight)[batch.token_ids]
+    values[op.out.name] = rows if op.scale == 1.0 else rows * np.float32(op.scale)
 
 
 def _norm(model: ReferenceModel, op: Norm, batch: Batch, values: dict[str, F32]) -> None:
@@ -192,123 +217,151 @@ def _norm(model: ReferenceModel, op: Norm, batch: Batch, values: dict[str, F32])
 
 
 def _linear(model: ReferenceModel, op: Linear, batch: Batch, values: dict[str, F32]) -> None:
-    y = values[op.x.name] @ model.weight(op.weight).T
-    values[op.out.name] = y if op.bias is None else y + model.weight(op.bias)
+    y = values[op.x.name] @ model.weight(op.weight).reshape(op.out.width, op.x.width).T  # one row may be a vector in the file
+    y = y if op.bias is None else y + model.weight(op.bias)
+    values[op.out.name] = softcap(y, op.softcap)
 
 
 def _rope(model: ReferenceModel, op: Rope, batch: Batch, values: dict[str, F32]) -> None:
-    factors = None if op.rope.factors is None else model.weight(op.rope.factors)
-    angles = batch.positions[:, None, None] * rope_frequencies(op.rope, factors)
-    cos = (np.cos(angles) * op.rope.attn_factor).astype(np.float32)
-    sin = (np.sin(angles) * op.rope.attn_factor).astype(np.float32)
-    x = _heads(values, op.x, op.n_heads).copy()
-    n = op.rope.n_rot
-    first, second = (slice(0, n, 2), slice(1, n, 2)) if op.rope.kind == "norm" else (slice(0, n // 2), slice(n // 2, n))
-    a, b = x[..., first].copy(), x[..., second].copy()
-    x[..., first] = a * cos - b * sin
-    x[..., second] = a * sin + b * cos
-    values[op.x.name] = _flat(x)
+    values[op.x.name] = _flat(_turned(model, op.rope, batch, _heads(values, op.x, op.n_heads)))
+
+
+def _turned(model: ReferenceModel, rope: RopeSpec, batch: Batch, x: F32) -> F32:
+    """x, [n_rows, n_heads, width], with the first n_rot values of each head rotated."""
+    factors = None if rope.factors is None else model.weight(rope.factors)
+    angles = batch.positions[:, None, None] * rope_frequencies(rope, factors)
+    cos = (np.cos(angles) * rope.attn_factor).astype(np.float32)
+    sin = (np.sin(angles) * rope.attn_factor).astype(np.float32)
+    n = rope.n_rot
+    first, second = (slice(0, n, 2), slice(1, n, 2)) if rope.kind == "norm" else (slice(0, n // 2), slice(n // 2, n))
+    out, a, b = x.copy(), x[..., first], x[..., second]
+    out[..., first] = a * cos - b * sin
+    out[..., second] = a * sin + b * cos
+    return out
 
 
 def _kv_store(model: ReferenceModel, op: KvStore, batch: Batch, values: dict[str, F32]) -> None:
-    heads = model.kv_heads(op.layer)
-    n_blocks = max(int(table.max()) for table in batch.block_tables) + 1
     for which, buffer in (("k", op.k), ("v", op.v)):
-        x = _heads(values, buffer, heads)
-        pool = model.cache(which, op.layer, heads, x.shape[-1], n_blocks)
-        for row, (seq, position) in enumerate(zip(batch.seq_of_row, batch.positions, strict=True)):
-            pool[batch.block_tables[seq][position // model.block], position % model.block] = x[row]
+        _store(model, which, op.layer, batch, _heads(values, buffer, model.kv_heads(op.layer)))
+
+
+def _store(model: ReferenceModel, which: str, layer: int, batch: Batch, x: F32) -> None:
+    """Writes x, [n_rows, n_heads, width], at the rows' slots."""
+    tables = [model.table(table, layer) for table in batch.block_tables]
+    pool = model.cache(which, layer, x.shape[1], x.shape[2], max(int(table.max()) for table in tables) + 1)
+    for row, (seq, position) in enumerate(zip(batch.seq_of_row, batch.positions, strict=True)):
+        pool[tables[seq][position // model.block], position % model.block] = x[row]
+
+
+def _latent_store(model: ReferenceModel, op: LatentStore, batch: Batch, values: dict[str, F32]) -> None:
+    x = values[op.x.name]
+    c, k_pe = x[:, : op.rank], x[:, None, op.rank :]
+    normed = c / np.sqrt(np.mean(c * c, axis=-1, keepdims=True) + np.float32(op.norm.eps)) * model.weight(op.norm.weight)
+    row = np.concatenate((normed, _turned(model, op.rope, batch, k_pe)[:, 0]), axis=1)
+    _store(model, "latent", op.layer, batch, row[:, None])
+
+
+def _latent_attention(model: ReferenceModel, op: LatentAttention, batch: Batch, values: dict[str, F32]) -> None:
+    nope = op.mla.head_dim - op.mla.rope.n_rot
+    q = _heads(values, op.q, op.mla.n_heads).copy()
+    q[..., nope:] = _turned(model, op.mla.rope, batch, q[..., nope:])
+    out = np.empty((len(q), op.mla.n_heads, op.mla.v.n_out), np.float32)
+    for seq, tables in enumerate(batch.block_tables):
+        rows = np.flatnonzero(batch.seq_of_row == seq)
+        if len(rows) == 0:
+            continue
+        table = model.table(tables, op.layer)
+        n_past = int(batch.positions[rows].max()) + 1
+        pool = model.cache("latent", op.layer, 1, op.mla.latent, 0)
+        latent = pool[table[: -(-n_past // model.block)]].reshape(-1, op.mla.latent)[:n_past]
+        out[rows] = attend_latent(model, op, q[rows], latent, batch.positions[rows])
+    values[op.out.name] = _flat(out)
 
 
 def _attention(model: ReferenceModel, op: Attention, batch: Batch, values: dict[str, F32]) -> None:
     q = _heads(values, op.q, op.n_heads)
+    if op.temperature is not None:
+        q = q * temperatures(op.temperature, batch.positions)[:, None, None]
     out = np.empty((len(q), op.n_heads, op.v_dim), np.float32)
-    for seq, table in enumerate(batch.block_tables):
+    sinks = None if op.sinks is None else model.weight(op.sinks)
+    for seq, whole in enumerate(batch.block_tables):
         rows = np.flatnonzero(batch.seq_of_row == seq)
         if len(rows) == 0:
             continue
-        positions = batch.positions[rows]
-        n_past = int(positions.max()) + 1
-        used = table[: -(-n_past // model.block)]
-        keys = model.cache("k", op.layer, op.n_kv_heads, op.head_dim, 0)[used].reshape(-1, op.n_kv_heads, op.head_dim)[:n_past]
-        vals = model.cache("v", op.layer, op.n_kv_heads, op.v_dim, 0)[used].reshape(-1, op.n_kv_heads, op.v_dim)[:n_past]
-        hidden = np.arange(n_past)[None, :] > positions[:, None]
+        positions, reach = batch.positions[rows].astype(np.int64), op.window or 1 << 40
+        first, n_past = max(0, int(positions.min()) - reach + 1) // model.block, int(positions.max()) + 1
+        used = model.table(whole, op.layer)[first : -(-n_past // model.block)]
+        at = first * model.block + np.arange(len(used) * model.block)
+        keys = model.cache("k", op.layer, op.n_kv_heads, op.head_dim, 0)[used].reshape(-1, op.n_kv_heads, op.head_dim)
+        vals = model.cache("v", op.layer, op.n_kv_heads, op.v_dim, 0)[used].reshape(-1, op.n_kv_heads, op.v_dim)
+        hidden = (at > positions[:, None]) | (at <= positions[:, None] - reach)
         for head in range(op.n_heads):
             kv = head // (op.n_heads // op.n_kv_heads)
-            scores = q[rows, head] @ keys[:, kv].T * np.float32(op.scale)
+            scores = softcap(q[rows, head] @ keys[:, kv].T * np.float32(op.scale), op.softcap)
             scores[hidden] = -np.inf
-            out[rows, head] = softmax(scores) @ vals[:, kv]
+            out[rows, head] = softmax(scores, None if sinks is None else float(sinks[head])) @ vals[:, kv]
+    values[op.out.name] = _flat(out)
+
+
+def _split(model: ReferenceModel, op: Split, batch: Batch, values: dict[str, F32]) -> None:
+    halves = np.split(_heads(values, op.x, op.n_heads), 2, axis=-1)
+    values[op.first.name], values[op.second.name] = (_flat(half) for half in halves)
+
+
+def _sigmoid_gate(model: ReferenceModel, op: SigmoidGate, batch: Batch, values: dict[str, F32]) -> None:
+    values[op.out.name] = np.divide(values[op.x.name], 1.0 + np.exp(-values[op.gate.name]), dtype=np.float32)
+
+
+def _delta(model: ReferenceModel, op: Delta, batch: Batch, values: dict[str, F32]) -> None:
+    shape, eps = op.shape, op.norm.eps
+    taps, dt, a = model.weight(op.conv), model.weight(op.dt).reshape(-1), model.weight(op.a).reshape(-1)
+    out = np.empty((len(batch.positions), shape.n_v_heads, shape.dim), np.float32)
+    for seq in range(len(batch.block_tables)):
+        rows = np.flatnonzero(batch.seq_of_row == seq)
+        if len(rows) == 0:
+            continue
+        read, write, mark, n_marked = (seq, seq, -1, 0) if batch.states is None else batch.states[seq].tolist()
+        state = model.states.read(op.layer, read, batch.positions[rows[0]] == 0, shape)
+        inputs = split_inputs(shape, *(values[buffer.name][rows] for buffer in (op.x, op.z, op.beta, op.alpha)))
+        y, past = convolve(inputs.u, state.past, taps)
+        decay, rate = gates(inputs, dt, a)
+        marks = () if mark < 0 else (n_marked,)
+        o, matrices = delta_rule(shape, y, decay, rate, state.matrices, eps, marks)
+        out[rows] = gated_norm(o, inputs.z, model.weight(op.norm.weight), eps)
+        if mark >= 0:
+            _, then = convolve(inputs.u[:n_marked], state.past, taps)
+            model.states.write(op.layer, mark, DeltaState(then, matrices[0]))
+        model.states.write(op.layer, write, DeltaState(past, matrices[-1]))
     values[op.out.name] = _flat(out)
 
 
 def _gated_act(model: ReferenceModel, op: GatedAct, batch: Batch, values: dict[str, F32]) -> None:
-    values[op.out.name] = _ACTS[op.act](values[op.gate.name]) * values[op.up.name]
+    values[op.out.name] = gated(op.act, values[op.gate.name], values[op.up.name])
 
 
 def _route(model: ReferenceModel, op: Route, batch: Batch, values: dict[str, F32]) -> None:
-    likely = softmax(values[op.x.name])
-    chosen = np.argsort(-likely, axis=-1, kind="stable")[:, : op.chosen.width]
-    weights = np.take_along_axis(likely, chosen, axis=-1)
-    if op.norm_weights:
-        weights = weights / np.maximum(weights.sum(axis=-1, keepdims=True), MIN_WEIGHT)
+    bias = None if op.routing.bias is None else model.weight(op.routing.bias)
+    chosen, weights = route(values[op.x.name], op.routing, bias, op.chosen.width)
     values[op.chosen.name] = chosen.astype(np.float32)
     values[op.weights.name] = weights
 
 
 def _experts(model: ReferenceModel, op: Experts, batch: Batch, values: dict[str, F32]) -> None:
-    x, chosen, weights = values[op.x.name], values[op.chosen.name], values[op.weights.name]
-    gate, up, down = model.weight(op.gate), model.weight(op.up), model.weight(op.down)  # [n_experts, n_out, n_in]
-    out = np.zeros((len(x), op.out.width), np.float32)
-    for expert in range(op.n_experts):
-        rows, places = np.nonzero(chosen == expert)
-        act = _ACTS[op.act](x[rows] @ gate[expert].T) * (x[rows] @ up[expert].T)
-        out[rows] += weights[rows, places][:, None] * (act @ down[expert].T)
-    values[op.out.name] = out
+    values[op.out.name] = experts(model.weight, op, values[op.x.name], values[op.chosen.name], values[op.weights.name])
 
 
 def _add(model: ReferenceModel, op: Add, batch: Batch, values: dict[str, F32]) -> None:
-    values[op.x.name] = values[op.x.name] + values[op.y.name]
+    y = values[op.y.name] if op.share is None else values[op.y.name] * sigmoid(values[op.share.name])
+    values[op.x.name] = values[op.x.name] + y
 
 
 def _out_rows(model: ReferenceModel, op: OutRows, batch: Batch, values: dict[str, F32]) -> None:
     values[op.out.name] = values[op.x.name][batch.out_rows]
 
 
-def rope_frequencies(rope: RopeSpec, factors: F32 | None) -> F64:
-    """Radians per position of each rotated pair, [n_rot/2] f64: divided by factors, scaled or YaRN-interpolated."""
-    pairs = np.arange(rope.n_rot // 2, dtype=np.float64)
-    plain: F64 = rope.freq_base ** (-2.0 * pairs / rope.n_rot)
-    if factors is not None:
-        plain = plain / factors
-    if rope.yarn is None:
-        scaled: F64 = plain * rope.freq_scale
-        return scaled
-    yarn = rope.yarn
-
-    def bound(rotations: float) -> float:
-        return float(rope.n_rot * np.log(yarn.original_context / (2 * np.pi * rotations)) / (2 * np.log(rope.freq_base)))
-
-    low = max(0.0, np.floor(bound(yarn.beta_fast)))
-    high = min(rope.n_rot - 1.0, np.ceil(bound(yarn.beta_slow)))
-    keep = 1.0 - np.clip((pairs - low) / max(0.001, high - low), 0.0, 1.0)
-    mixed: F64 = plain / yarn.factor * (1.0 - keep) + plain * keep
-    return mixed
-
-
-def softmax(scores: F32) -> F32:
-    """Softmax over the last axis, f32."""
-    e: F32 = np.exp(scores - scores.max(axis=-1, keepdims=True))
-    total: F32 = e.sum(axis=-1, keepdims=True)
-    return e / total
-
-
-def _silu(x: F32) -> F32:
-    return np.divide(x, 1.0 + np.exp(-x), dtype=np.float32)
-
-
-def _gelu_tanh(x: F32) -> F32:
-    inner = np.float32(math.sqrt(2.0 / math.pi)) * (x + np.float32(0.044715) * x * x * x)
-    return np.multiply(x, 0.5 * (1.0 + np.tanh(inner)), dtype=np.float32)
+def softcap(x: F32, cap: float) -> F32:
+    """cap * tanh(x / cap); x where cap is 0."""
+    return x if cap == 0.0 else np.float32(cap) * np.tanh(x / np.float32(cap))
 
 
 def _heads(values: Mapping[str, F32], buffer: Buffer, n_heads: int) -> F32:
@@ -320,7 +373,6 @@ def _flat(x: F32) -> F32:
     return x.reshape(len(x), math.prod(x.shape[1:]))
 
 
-_ACTS: dict[str, Callable[[F32], F32]] = {"silu": _silu, "gelu_tanh": _gelu_tanh}
 _RUN: dict[type[Op], Callable[..., None]] = {
     Embed: _embed,
     Norm: _norm,
@@ -328,6 +380,11 @@ _RUN: dict[type[Op], Callable[..., None]] = {
     Rope: _rope,
     KvStore: _kv_store,
     Attention: _attention,
+    LatentStore: _latent_store,
+    LatentAttention: _latent_attention,
+    Split: _split,
+    SigmoidGate: _sigmoid_gate,
+    Delta: _delta,
     GatedAct: _gated_act,
     Route: _route,
     Experts: _experts,

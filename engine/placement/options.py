@@ -13,7 +13,11 @@ KV_TYPES: tuple[KvType, ...] = ("f32", "f16", "q8_0", "int8")
 
 @dataclass(frozen=True, slots=True)
 class LoadOptions:
-    """How a model is loaded. n_threads 0: one per core this process may use; n_ctx 0: min(model's context, 8192)."""
+    """How a model is loaded. n_threads 0: one per core this process may use; n_ctx 0: min(model's context, 8192).
+
+    snapshot_bytes: what states to go back to may take, in models that have states; 0: 5 % of the memory, 4 GiB at most.
+    overrides: keys of the file (the architecture's name may be left out) with values used in place of what it says.
+    """
 
     n_threads: int = 0
     n_ctx: int = 0
@@ -22,3 +26,5 @@ class LoadOptions:
     v_type: KvType = "f16"
     f32_activations: bool = False
     reference: bool = False
+    snapshot_bytes: int = 0
+    overrides: tuple[tuple[str, bool | int | float | str], ...] = ()

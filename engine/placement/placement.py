@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
-from engine.arch.spec import ModelSpec, MoeFfn
+from engine.arch.spec import BlockSpec, DeltaNet, ModelSpec, MoeFfn
 from engine.arch.units import UnitId, UnitKind
 from engine.errors import InvalidRequest, PlacementError
 from engine.placement.options import KvType, LoadOptions
@@ -63,13 +63,16 @@ class Placement:
 
 def units_of(spec: ModelSpec) -> tuple[UnitId, ...]:
     """Everything of a model that can be placed, in order of execution."""
-    dense: tuple[UnitKind, ...] = ("mixer", "kv", "ffn")
-    layers = [
-        UnitId(kind, block.index)
-        for block in spec.blocks
-        for kind in ((*dense, "experts") if isinstance(block.ffn, MoeFfn) else dense)
-    ]
+    layers = [UnitId(kind, block.index) for block in spec.blocks for kind in _kinds(block)]
     return (UnitId("embed"), *layers, UnitId("head"))
+
+
+def _kinds(block: BlockSpec) -> tuple[UnitKind, ...]:
+    memory: UnitKind = "state" if isinstance(block.mixer, DeltaNet) else "kv"
+    if not isinstance(block.ffn, MoeFfn):
+        return ("mixer", memory, "ffn")
+    shared: tuple[UnitKind, ...] = () if block.ffn.shared is None else ("shared",)
+    return ("mixer", memory, "ffn", *shared, "experts")
 
 
 def default_placement(spec: ModelSpec, options: LoadOptions) -> Placement:

@@ -9,29 +9,38 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Literal
 
+from engine.arch.spec import Act
 from engine.errors import EngineBug
 from engine.graph.ops import (
     Add,
     Attention,
     Buffer,
+    Delta,
     Embed,
     Experts,
     GatedAct,
     KvStore,
+    LatentAttention,
+    LatentStore,
     Linear,
     Norm,
     Op,
     OutRows,
     Rope,
     Route,
+    SigmoidGate,
+    Split,
 )
+from engine.program.dataflow import reads, rename, rows_early
+from engine.program.lane_latent import lower_latent
 from engine.program.lane_ops import (
     Choice,
     Heads,
     LaneAdd,
     LaneAttend,
+    LaneDelta,
     LaneEmbed,
     LaneExpertsDown,
     LaneExpertsUp,
@@ -50,10 +59,12 @@ from engine.program.lane_ops import (
 
 Phase = Literal["decode", "prefill"]
 
-MAX_WEIGHTS = 3
+MAX_WEIGHTS = 4
 """Matrices of one linear op."""
 FEW_ROWS = 8
 """Rows up to which each worker may hold its own copy of the input."""
+FEW_SLOTS = 64
+"""Rows a slot up to which it may."""
 PRIVATE_VALUES = 16384
 """An input stage of up to this many values costs each worker less than meeting the others."""
 
@@ -63,7 +74,7 @@ def fuse(ops: Sequence[Op], logits: Buffer, phase: Phase, max_rows: int) -> tupl
 
     In decode every row belongs to another sequence. Buffers come out renamed: one name, one definition.
     """
-    named, last = _rename(_rows_early(ops) if phase == "prefill" else ops)
+    named, last = rename(rows_early(ops) if phase == "prefill" else ops)
     fuser = _Fuser(named, phase, max_rows)
     return tuple(fuser.run()), last[logits.name]
 
@@ -74,6 +85,7 @@ class _Mixer:
 
     norms: dict[str, Norm]
     ropes: dict[str, Rope]
+    norms_last: set[str]
 
 
 class _Fuser:
@@ -83,9 +95,10 @@ class _Fuser:
         self._max_rows = max_rows
         self._readers: defaultdict[str, list[int]] = defaultdict(list)
         for i, op in enumerate(ops):
-            for buffer in _reads(op):
+            for buffer in reads(op):
                 self._readers[buffer.name].append(i)
         self._sources: dict[str, Source] = {}  # buffers that exist only as input stages
+        self._halves: dict[str, Split] = {}  # by the names of both halves, which lie in one buffer
         self._choices: dict[str, Choice] = {}  # by the name of the buffer of chosen experts
         self._out: list[LaneOp] = []
         self._late = False  # after OutRows, ops have n_out rows
@@ -101,23 +114,34 @@ class _Fuser:
         op = self._ops[i]
         match op:
             case Embed():
-                self._out.append(LaneEmbed(op.unit, op.weight, op.out))
+                self._out.append(LaneEmbed(op.unit, op.weight, op.out, op.scale))
             case OutRows():
                 self._rows(i, op)
             case Norm() if op.n_heads > 1 or op.x == op.out:
                 return self._mixer(i)
             case Norm():
-                self._norm(i, op)
+                return self._norm(i, op)
             case Linear():
                 return self._linears(i)
             case Rope() | KvStore() | Attention():
                 return self._mixer(i)
+            case LatentStore():
+                return self._latent(i, op)
             case GatedAct():
                 self._out.append(LaneGatedAct(op.unit, op.gate, op.up, op.out, op.act, self._late))
             case Add():
-                self._out.append(LaneAdd(op.unit, op.x, op.y, self._late))
+                self._out.append(LaneAdd(op.unit, op.x, op.y, self._late, op.share))
             case Experts():
                 return self._experts(i, op)
+            case LatentAttention():
+                raise EngineBug(f"op {i} attends over latent rows that nothing stored before it")
+            case Split():
+                self._halves |= {op.first.name: op, op.second.name: op}
+            case Delta():
+                fields = (op.x, op.z, op.beta, op.alpha, op.out, op.conv, op.dt, op.a, op.norm, op.layer, op.shape)
+                self._out.append(LaneDelta(op.unit, *fields, rows=self._decode))
+            case SigmoidGate():
+                raise EngineBug(f"op {i} gates something else than an attention's output")
             case Route():
                 raise EngineBug(f"op {i} routes by something else than a linear op's output")
         return i + 1
@@ -148,19 +172,24 @@ class _Fuser:
         last = self._readers[op.out.name][-1]
         return last if self._still(op.x, i, last) else None
 
-    def _norm(self, i: int, op: Norm) -> None:
+    def _norm(self, i: int, op: Norm) -> int:
+        follower = self._ops[i + 1] if i + 1 < len(self._ops) else None
+        if isinstance(follower, Add) and follower.y == op.out and follower.x != op.x and self._readers[op.out.name] == [i + 1]:
+            self._out.append(LaneNorm(op.unit, op.x, follower.x, op.norm, 1, self._late, add=True))
+            return i + 2
         if self._stage_end(i) is not None:
             before = self._sources.get(op.x.name, Source(op.x))
             self._sources[op.out.name] = replace(before, norm=op.norm)
         else:
             self._out.append(LaneNorm(op.unit, op.x, op.out, op.norm, op.n_heads, self._late))
+        return i + 1
 
     def _linears(self, i: int) -> int:
         first = self._ops[i]
         assert isinstance(first, Linear)
         group = [first]
         for op in self._ops[i + 1 : i + MAX_WEIGHTS]:
-            if not isinstance(op, Linear) or op.x != first.x:
+            if not isinstance(op, Linear) or op.x != first.x or op.softcap != first.softcap:
                 break
             group.append(op)
         after = i + len(group)
@@ -171,35 +200,38 @@ class _Fuser:
                 self._emit(first, weights[:-1], "store")
             self._route(group[-1], follower)
             return after + 1
-        if len(group) == 2 and isinstance(follower, GatedAct) and self._is_gate(group, follower, after):
+        plain = first.softcap == 0.0
+        if plain and len(group) == 2 and isinstance(follower, GatedAct) and self._is_gate(group, follower, after):
             weights = (replace(weights[0], out=follower.out), replace(weights[1], out=follower.out))
-            self._emit(first, weights, "gelu_tanh" if follower.act == "gelu_tanh" else "silu")
+            self._emit(first, weights, follower.act)
             return after + 1
-        if len(group) == 1 and isinstance(follower, Add) and self._is_residual(first, follower, after):
+        if plain and len(group) == 1 and isinstance(follower, Add) and self._is_residual(first, follower, after):
             self._emit(first, (replace(weights[0], out=follower.x),), "add")
             return after + 1
-        self._emit(first, weights, "store")
+        self._emit(first, weights, "store", group[-1].softcap)
         return after
 
     def _is_gate(self, group: list[Linear], act: GatedAct, at: int) -> bool:
         outs = (group[0].out, group[1].out)
-        return (
-            (act.gate, act.up) == outs
-            and all(self._readers[out.name] == [at] for out in outs)
-            and act.act in ("silu", "gelu_tanh")
-        )
+        return (act.gate, act.up) == outs and all(self._readers[out.name] == [at] for out in outs)
 
     def _is_residual(self, op: Linear, add: Add, at: int) -> bool:
-        return add.y == op.out and add.x != op.x and self._readers[op.out.name] == [at]
+        return add.y == op.out and add.x != op.x and add.share is None and self._readers[op.out.name] == [at]
 
-    def _emit(self, op: Linear, weights: tuple[Weight, ...], epilogue: Literal["store", "add", "silu", "gelu_tanh"]) -> None:
+    def _emit(
+        self,
+        op: Linear,
+        weights: tuple[Weight, ...],
+        epilogue: Literal["store", "add"] | Act,
+        softcap: float = 0.0,
+    ) -> None:
         source, acts = self._input(op, op.x, tuple(self._weights_reading(op.x.name)))
-        self._out.append(LaneLinear(op.unit, source, acts, weights, epilogue, self._late))
+        self._out.append(LaneLinear(op.unit, source, acts, weights, epilogue, self._late, softcap))
 
     def _input(self, op: Linear | Experts, x: Buffer, weights: tuple[str, ...], slots: int = 1) -> tuple[Source, Buffer | None]:
         """The input stage of an op that multiplies x with some of the weights, and its result where all workers share it."""
         source, rows = self._sources.get(x.name, Source(x)), self._max_rows * slots
-        if rows <= FEW_ROWS and rows * source.width <= PRIVATE_VALUES:
+        if rows <= (FEW_ROWS if slots == 1 else FEW_SLOTS) and rows * source.width <= PRIVATE_VALUES:
             return source, None
         acts = Buffer(f"{x.name}.acts", source.width)
         if not any(isinstance(done, LanePrepare) and done.acts == acts for done in self._out):
@@ -211,20 +243,32 @@ class _Fuser:
         self._choices[route.chosen.name] = choice
         source, acts = self._input(op, op.x, tuple(self._weights_reading(op.x.name)))
         router = Weight(op.weight, op.bias, op.out)
-        self._out.append(LaneRoute(op.unit, source, acts, router, choice, route.norm_weights, self._late))
+        self._out.append(LaneRoute(op.unit, source, acts, router, choice, route.routing, self._late))
 
     def _experts(self, i: int, op: Experts) -> int:
-        follower = self._ops[i + 1] if i + 1 < len(self._ops) else None
         choice = self._choices[op.chosen.name]
         source, acts = self._input(op, op.x, tuple(self._weights_reading(op.x.name)))
         hidden = Buffer(f"{op.out.name}.hidden", op.n_ff)
-        act: Literal["silu", "gelu_tanh"] = "gelu_tanh" if op.act == "gelu_tanh" else "silu"
-        self._out.append(LaneExpertsUp(op.unit, source, acts, op.gate, op.up, hidden, choice, act, self._late))
+        self._out.append(
+            LaneExpertsUp(op.unit, source, acts, op.gate, op.up, hidden, choice, op.act, self._late, op.gate_bias, op.up_bias)
+        )
         source, acts = self._input(op, hidden, (op.down,), choice.n_used)
-        add = isinstance(follower, Add) and follower.y == op.out and follower.x != op.x and self._readers[op.out.name] == [i + 1]
-        out = follower.x if add and isinstance(follower, Add) else op.out
-        self._out.append(LaneExpertsDown(op.unit, source, acts, op.down, out, choice, add, self._late))
-        return i + 2 if add else i + 1
+        after, beside = i + 1, self._ops[i + 1] if i + 1 < len(self._ops) else None
+        if isinstance(beside, Add) and beside.x == op.out and beside.y != op.out:  # what a shared expert made
+            after += 1
+        else:
+            beside = None
+        residual = self._ops[after] if after < len(self._ops) else None
+        add = isinstance(residual, Add) and self._is_sum(residual, op, after)
+        out = residual.x if add and isinstance(residual, Add) else op.out
+        extra = (op.down_bias, None, None) if beside is None else (op.down_bias, beside.y, beside.share)
+        self._out.append(LaneExpertsDown(op.unit, source, acts, op.down, out, choice, add, self._late, *extra))
+        return after + 1 if add else after
+
+    def _is_sum(self, add: Add, op: Experts, at: int) -> bool:
+        """Whether the op at `at` does nothing but add the experts' output, which nobody else reads, to something else."""
+        known = op.out, op.x
+        return add.y == op.out and add.x not in known and add.share is None and self._readers[op.out.name][-1] == at
 
     def _weights_reading(self, name: str) -> Iterator[str]:
         for i in self._readers[name]:
@@ -236,12 +280,14 @@ class _Fuser:
 
     def _mixer(self, i: int) -> int:
         """Head norms, rotations, cache write and attention: one op or two."""
-        stop, mixer = i, _Mixer({}, {})
+        stop, mixer = i, _Mixer({}, {}, set())
         store: KvStore | None = None
         while stop < len(self._ops) and not isinstance(self._ops[stop], Attention):
             op = self._ops[stop]
             if isinstance(op, Norm) and op.x == op.out:
                 mixer.norms[op.x.name] = op
+                if op.x.name in mixer.ropes:
+                    mixer.norms_last.add(op.x.name)
             elif isinstance(op, Rope):
                 mixer.ropes[op.x.name] = op
             elif isinstance(op, KvStore):
@@ -252,8 +298,7 @@ class _Fuser:
         attention = self._ops[stop] if stop < len(self._ops) else None
         if not isinstance(attention, Attention) or store is None or not self._belongs(mixer, attention, store):
             raise EngineBug(f"the ops from {i} on are no attention that this version can place")
-        self._attention(attention, store, mixer)
-        return stop + 1
+        return self._attention(stop, attention, store, mixer)
 
     @staticmethod
     def _belongs(mixer: _Mixer, attention: Attention, store: KvStore) -> bool:
@@ -261,80 +306,55 @@ class _Fuser:
         ropes = {rope.rope for rope in mixer.ropes.values()}
         return set(mixer.norms) <= known and set(mixer.ropes) <= known and len(ropes) <= 1 and store.layer == attention.layer
 
-    def _attention(self, op: Attention, store: KvStore, mixer: _Mixer) -> None:
-        heads = Heads(op.n_heads, op.n_kv_heads, op.head_dim, op.v_dim, op.scale)
+    def _gate(self, at: int, op: Attention) -> tuple[Buffer, Buffer | None, Buffer]:
+        """Where the queries of the attention at `at` lie, and its gates behind them, and where the gated output goes."""
+        split, follower = self._halves.get(op.q.name), self._ops[at + 1] if at + 1 < len(self._ops) else None
+        if split is None:
+            return op.q, None, op.out
+        if isinstance(follower, SigmoidGate) and (follower.x, follower.gate) == (op.out, split.second):
+            return split.x, split.x, follower.out
+        raise EngineBug(f"op {at} has gates that are not for its output")
+
+    def _attention(self, at: int, op: Attention, store: KvStore, mixer: _Mixer) -> int:
+        q, gate, out = self._gate(at, op)
+        after = at + (1 if gate is None else 2)
+        heads = Heads(
+            op.n_heads, op.n_kv_heads, op.head_dim, op.v_dim, op.scale, q.width // op.n_heads, op.window, op.sinks, op.softcap
+        )
 
         def turn(name: str) -> Turn:
             norm, rope = mixer.norms.get(name), mixer.ropes.get(name)
-            return Turn(None if norm is None else norm.norm, None if rope is None else rope.rope)
+            return Turn(
+                None if norm is None else norm.norm,
+                None if rope is None else rope.rope,
+                norm is not None and norm.n_heads == 1 and norm.x.width > op.head_dim,
+                name in mixer.norms_last,
+                op.temperature if name == op.q.name else None,
+            )
 
-        position = LanePosition(op.unit, op.layer, op.q, store.k, store.v, heads, turn(op.q.name), turn(store.k.name), True)
-        if not self._decode or not self._feeds_linears_only(op.out.name):
-            self._out += [position, LaneAttend(op.unit, op.layer, op.q, op.out, heads, False, None)]
-            return
-        partials = Buffer(f"{op.out.name}.partials", op.out.width)
-        self._out.append(LaneAttend(op.unit, op.layer, op.q, partials, heads, True, position))
-        self._sources[op.out.name] = Source(partials, merge=heads)
+        if any(turn(name).whole and turn(name).norm_last for name in (op.q.name, store.k.name)):
+            raise EngineBug("a norm over all heads after the rotation is not run")
+        position = LanePosition(op.unit, op.layer, q, store.k, store.v, heads, turn(op.q.name), turn(store.k.name), True)
+        if not self._decode or not self._feeds_linears_only(out.name):
+            self._out += [position, LaneAttend(op.unit, op.layer, q, out, heads, False, None, gate)]
+            return after
+        partials = Buffer(f"{out.name}.partials", out.width)
+        self._out.append(LaneAttend(op.unit, op.layer, q, partials, heads, True, position, None))
+        self._sources[out.name] = Source(partials, merge=heads, gate=gate)
+        return after
 
-
-def _rows_early(ops: Sequence[Op]) -> Sequence[Op]:
-    """Drops the unwanted rows before the last feed-forward part, after which nobody reads them."""
-    pick = next((i for i, op in enumerate(ops) if isinstance(op, OutRows)), None)
-    attentions = [i for i, op in enumerate(ops) if isinstance(op, Attention)]
-    if pick is None or not attentions or attentions[-1] > pick:
-        return ops
-    rows = ops[pick]
-    assert isinstance(rows, OutRows)
-    joined = [i for i in range(attentions[-1], pick) if isinstance(op := ops[i], Add) and op.x == rows.x]
-    if len(joined) < 2:
-        return ops
-    after = joined[0] + 1
-    known = {rows.x}
-    for op in ops[after:pick]:
-        if not known.issuperset(_reads(op)):
-            return ops  # something of before is read, with all rows
-        known |= {buffer for name in ("out", "chosen", "weights") if isinstance(buffer := getattr(op, name, None), Buffer)}
-    later: list[Op] = []
-    for op in ops[after:pick]:
-        changes: dict[str, Any] = {name: rows.out for name in ("x", "out") if getattr(op, name, None) == rows.x}
-        later.append(replace(op, **changes))
-    return (*ops[:after], rows, *later, *ops[pick + 1 :])
-
-
-def _reads(op: Op) -> tuple[Buffer, ...]:
-    match op:
-        case Embed():
-            return ()
-        case Norm() | Linear() | Rope() | OutRows() | Route():
-            return (op.x,)
-        case Experts():
-            return (op.x, op.chosen, op.weights)
-        case KvStore():
-            return (op.k, op.v)
-        case Attention():
-            return (op.q,)
-        case GatedAct():
-            return (op.gate, op.up)
-        case Add():
-            return (op.x, op.y)
-
-
-def _rename(ops: Sequence[Op]) -> tuple[list[Op], dict[str, Buffer]]:
-    """Gives each definition of a buffer a name of its own; an op that changes a buffer in place keeps its name."""
-    current: dict[str, Buffer] = {}
-    renamed: list[Op] = []
-    for i, op in enumerate(ops):
-        changes: dict[str, Any] = {}
-        for field in ("x", "y", "k", "v", "q", "gate", "up", *(("chosen", "weights") if isinstance(op, Experts) else ())):
-            buffer = getattr(op, field, None)
-            if isinstance(buffer, Buffer):
-                changes[field] = current[buffer.name]
-        defined = {}
-        for field in ("out", *(("chosen", "weights") if isinstance(op, Route) else ())):
-            out = getattr(op, field, None)
-            if isinstance(out, Buffer):
-                in_place = isinstance(op, Norm) and op.x.name == out.name
-                defined[out.name] = changes[field] = current[out.name] if in_place else Buffer(f"{out.name}.{i}", out.width)
-        renamed.append(replace(op, **changes))
-        current |= defined
-    return renamed, current
+    def _latent(self, i: int, store: LatentStore) -> int:
+        attention = self._ops[i + 1] if i + 1 < len(self._ops) else None
+        if not isinstance(attention, LatentAttention) or attention.layer != store.layer:
+            raise EngineBug(f"the latent rows that op {i} stores are not attended over by the next op")
+        self._out += lower_latent(
+            attention.unit,
+            store.layer,
+            attention.q,
+            store.x,
+            attention.out,
+            attention.mla,
+            decode=self._decode,
+            max_rows=self._max_rows,
+        )
+        return i + 2

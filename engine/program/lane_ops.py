@@ -5,30 +5,42 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from engine.arch.spec import Norm, Rope
+from engine.arch.spec import Act, DeltaShape, Norm, Rope, Routing, Temperature
 from engine.arch.units import UnitId
 from engine.graph.ops import Buffer
+from engine.program.lane_latent import LaneHeads, LaneLatent, LaneLatentAttend, LaneLatentHeads, LaneLatentPosition
 
 
 @dataclass(frozen=True, slots=True)
 class Heads:
-    """The shape of attention."""
+    """The shape of attention, what its rows see and what its softmax adds; see `engine.graph.ops.Attention`.
+
+    q_step: values from query to query of a row, more than head_dim where gates lie behind each.
+    """
 
     n_heads: int
     n_kv_heads: int
     head_dim: int
     v_dim: int
     scale: float
+    q_step: int
+    window: int | None = None
+    sinks: str | None = None
+    softcap: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """The input stage of linears: rows of x; gathered, merged from attention partials, or normed on the way."""
+    """The input stage of linears: rows of x; gathered, merged from attention partials, or normed on the way.
+
+    gate: with `merge`, the buffer of queries and gates whose gates multiply the merged heads.
+    """
 
     x: Buffer
     gather: bool = False
     merge: Heads | None = None
     norm: Norm | None = None
+    gate: Buffer | None = None
 
     @property
     def plain(self) -> bool:
@@ -40,13 +52,24 @@ class Source:
         """Values per row after the stage."""
         return self.x.width if self.merge is None else self.merge.n_heads * self.merge.v_dim
 
+    @property
+    def inputs(self) -> tuple[Buffer, ...]:
+        """The buffers that it reads."""
+        return (self.x,) if self.gate is None else (self.x, self.gate)
+
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """Norm and rotation of the heads of queries or keys."""
+    """Norm and rotation of the heads of queries or keys.
+
+    whole: the norm is over all heads of a row at once; norm_last: it comes after the rotation; temperature: of queries.
+    """
 
     norm: Norm | None
     rope: Rope | None
+    whole: bool = False
+    norm_last: bool = False
+    temperature: Temperature | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,16 +83,17 @@ class Weight:
 
 @dataclass(frozen=True, slots=True)
 class LaneEmbed:
-    """out[r] = row token_ids[r] of weight."""
+    """out[r] = row token_ids[r] of weight, times scale."""
 
     unit: UnitId
     weight: str
     out: Buffer
+    scale: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class LaneNorm:
-    """out = norm of x over n_heads parts."""
+    """out = norm of x over n_heads parts; add: out += it."""
 
     unit: UnitId
     x: Buffer
@@ -77,6 +101,7 @@ class LaneNorm:
     norm: Norm
     n_heads: int
     out_rows: bool
+    add: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,15 +120,16 @@ class LanePrepare:
 class LaneLinear:
     """Products of one input. acts None: each worker runs the input stage for itself.
 
-    epilogue: `store`, `add` into the one output, or a gated activation of weights 0 (gate) and 1 (up) into output 0.
+    epilogue: `store`, `add` into the one output, or the gated activation of weights 0 (gate) and 1 (up) into output 0.
     """
 
     unit: UnitId
     source: Source
     acts: Buffer | None
     weights: tuple[Weight, ...]
-    epilogue: Literal["store", "add", "silu", "gelu_tanh"]
+    epilogue: Literal["store", "add"] | Act
     out_rows: bool
+    softcap: float = 0.0  # with `store`: softcap * tanh(product / softcap)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,13 +150,16 @@ class LaneRoute:
     acts: Buffer | None
     router: Weight
     choice: Choice
-    norm_weights: bool
+    routing: Routing
     out_rows: bool
 
 
 @dataclass(frozen=True, slots=True)
 class LaneExpertsUp:
-    """out = act(gate x) * up x * weight of the slot, a row a slot: n_used rows per row of the step, grouped by expert."""
+    """out = act(gate x) * up x * weight of the slot, a row a slot: n_used rows per row of the step, grouped by expert.
+
+    gate and up may name one tensor, see `engine.arch.spec.MoeFfn`.
+    """
 
     unit: UnitId
     source: Source
@@ -139,13 +168,15 @@ class LaneExpertsUp:
     up: str
     out: Buffer
     choice: Choice
-    act: Literal["silu", "gelu_tanh"]
+    act: Act
     out_rows: bool
+    gate_bias: str | None = None
+    up_bias: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class LaneExpertsDown:
-    """out = the sum of down x over the slots of a row, or out += it."""
+    """out = the sum of down x over the slots of a row, or out += it. beside: another summand, times sigmoid(share) if set."""
 
     unit: UnitId
     source: Source
@@ -155,6 +186,9 @@ class LaneExpertsDown:
     choice: Choice
     add: bool
     out_rows: bool
+    bias: str | None = None
+    beside: Buffer | None = None
+    share: Buffer | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +208,10 @@ class LanePosition:
 
 @dataclass(frozen=True, slots=True)
 class LaneAttend:
-    """Attention over the cache of `layer`. rows: decode, partials into out, doing itself what `position` says; else tiles."""
+    """Attention over the cache of `layer`. rows: decode, partials into out, doing itself what `position` says; else tiles.
+
+    gate: the buffer of queries and gates whose gates multiply the result, for tiles.
+    """
 
     unit: UnitId
     layer: int
@@ -183,16 +220,37 @@ class LaneAttend:
     heads: Heads
     rows: bool
     position: LanePosition | None
+    gate: Buffer | None
+
+
+@dataclass(frozen=True, slots=True)
+class LaneDelta:
+    """Gated DeltaNet of `layer`: see `engine.graph.ops.Delta`. rows: decode, a row a sequence; else chunks of rows."""
+
+    unit: UnitId
+    x: Buffer
+    z: Buffer
+    beta: Buffer
+    alpha: Buffer
+    out: Buffer
+    conv: str
+    dt: str
+    a: str
+    norm: Norm
+    layer: int
+    shape: DeltaShape
+    rows: bool
 
 
 @dataclass(frozen=True, slots=True)
 class LaneAdd:
-    """x += y."""
+    """x += y, or x += sigmoid(share) * y."""
 
     unit: UnitId
     x: Buffer
     y: Buffer
     out_rows: bool
+    share: Buffer | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +261,7 @@ class LaneGatedAct:
     gate: Buffer
     up: Buffer
     out: Buffer
-    act: str
+    act: Act
     out_rows: bool
 
 
@@ -217,9 +275,8 @@ class LaneRows:
 
 
 LaneExperts = LaneRoute | LaneExpertsUp | LaneExpertsDown
-LaneOp = (
-    LaneEmbed | LaneNorm | LanePrepare | LaneLinear | LaneExperts | LanePosition | LaneAttend | LaneAdd | LaneGatedAct | LaneRows
-)
+LaneMixing = LanePosition | LaneAttend | LaneLatent | LaneDelta
+LaneOp = LaneEmbed | LaneNorm | LanePrepare | LaneLinear | LaneExperts | LaneMixing | LaneAdd | LaneGatedAct | LaneRows
 
 
 def matrices(op: LaneLinear | LaneExperts) -> tuple[str, ...]:
@@ -235,30 +292,41 @@ def matrices(op: LaneLinear | LaneExperts) -> tuple[str, ...]:
             return (op.down,)
 
 
+def _inputs(op: LaneLinear | LaneExperts) -> tuple[Buffer, ...]:
+    return op.source.inputs if op.acts is None else (op.acts,)
+
+
 def reads(op: LaneOp) -> tuple[Buffer, ...]:
     """Buffers whose contents the op needs, those it changes in place included."""
     match op:
         case LaneEmbed():
             return ()
-        case LaneNorm() | LaneRows():
+        case LaneNorm():
+            return (op.x, op.out) if op.add else (op.x,)
+        case LaneRows():
             return (op.x,)
         case LanePrepare():
-            return (op.source.x,)
+            return op.source.inputs
         case LaneLinear():
             added = tuple(weight.out for weight in op.weights) if op.epilogue == "add" else ()
-            return (op.source.x if op.acts is None else op.acts, *added)
+            return (*_inputs(op), *added)
         case LaneRoute():
-            return (op.source.x if op.acts is None else op.acts,)
+            return _inputs(op)
         case LaneExpertsUp():
-            return (op.source.x if op.acts is None else op.acts, op.choice.table)
+            return (*_inputs(op), op.choice.table)
         case LaneExpertsDown():
-            return (op.source.x if op.acts is None else op.acts, op.choice.table, *((op.out,) if op.add else ()))
+            others = (op.out if op.add else None, op.beside, op.share)
+            return (*_inputs(op), op.choice.table, *(one for one in others if one is not None))
         case LanePosition():
             return tuple(buffer for buffer in (op.q, op.k, op.v) if buffer is not None)
         case LaneAttend():
-            return (op.q, *(() if op.position is None else reads(op.position)))
+            return (op.q, *(() if op.position is None else reads(op.position)), *(() if op.gate is None else (op.gate,)))
+        case LaneHeads() | LaneLatentPosition() | LaneLatentAttend() | LaneLatentHeads():
+            return op.read
+        case LaneDelta():
+            return (op.x, op.z, op.beta, op.alpha)
         case LaneAdd():
-            return (op.x, op.y)
+            return (op.x, op.y, *(() if op.share is None else (op.share,)))
         case LaneGatedAct():
             return (op.gate, op.up)
 
@@ -268,13 +336,24 @@ def writes(op: LaneOp) -> tuple[Buffer, ...]:
     match op:
         case LaneRoute():
             return (op.router.out, op.choice.table)
-        case LaneEmbed() | LaneNorm() | LaneAttend() | LaneGatedAct() | LaneRows() | LaneExpertsUp() | LaneExpertsDown():
+        case (
+            LaneEmbed()
+            | LaneNorm()
+            | LaneAttend()
+            | LaneDelta()
+            | LaneGatedAct()
+            | LaneRows()
+            | LaneExpertsUp()
+            | LaneExpertsDown()
+        ):
             return (op.out,)
         case LanePrepare():
             return (op.acts,)
         case LaneLinear():
-            return (op.weights[0].out,) if op.epilogue in ("silu", "gelu_tanh") else tuple(weight.out for weight in op.weights)
+            return tuple(weight.out for weight in op.weights[: None if op.epilogue in ("store", "add") else 1])
         case LanePosition():
             return tuple(buffer for buffer in (op.q, op.k) if buffer is not None)
+        case LaneHeads() | LaneLatentPosition() | LaneLatentAttend() | LaneLatentHeads():
+            return op.written
         case LaneAdd():
             return (op.x,)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from itertools import accumulate
 
 from engine.graph.ops import Buffer, Graph
 from engine.placement.placement import Placement
 from engine.program.fuse import Phase
+from engine.program.lane_latent import LaneLatentAttend
 from engine.program.lane_ops import (
     LaneAttend,
     LaneExpertsDown,
@@ -20,6 +22,7 @@ from engine.program.lane_ops import (
     reads,
     writes,
 )
+from engine.program.meetings import in_order, meetings
 from engine.program.memory import Life, lay_out
 from engine.program.outline import LaneOutline, outline
 from engine.program.plan import Lane, Plan, Slot
@@ -50,7 +53,9 @@ def lower(
 
 
 def _lane(sketch: LaneOutline, max_rows: int, act_of: ActsOf) -> Lane:
-    ops = tuple(_unprepared(sketch.ops, act_of))
+    ops = in_order(_unprepared(sketch.ops, act_of))
+    meets = meetings(ops)
+    turns = tuple(accumulate(meets, initial=0))  # ops of one turn run side by side
     first: dict[str, int] = {}
     last: dict[str, int] = {}
     slots: dict[str, Slot] = {}
@@ -60,10 +65,10 @@ def _lane(sketch: LaneOutline, max_rows: int, act_of: ActsOf) -> Lane:
             last[buffer.name] = i
             if buffer.name != sketch.logits.name and buffer.name not in slots:
                 slots[buffer.name] = _slot(op, buffer, max_rows, act_of)
-    lives = [Life(slot.name, slot.nbytes, first[slot.name], last[slot.name]) for slot in slots.values()]
+    lives = [Life(name, slot.nbytes, turns[first[name]], turns[last[name]]) for name, slot in slots.items()]
     layout = lay_out(lives)
     placed = {name: _placed(slot, layout.offsets[name], first[name], last[name]) for name, slot in slots.items()}
-    return Lane(sketch.device, ops, placed, layout.nbytes, sketch.logits)
+    return Lane(sketch.device, ops, meets, placed, layout.nbytes, sketch.logits)
 
 
 def _unprepared(ops: tuple[LaneOp, ...], act_of: ActsOf) -> list[LaneOp]:
@@ -99,6 +104,9 @@ def _slot(op: LaneOp, buffer: Buffer, max_rows: int, act_of: ActsOf) -> Slot:
         )
     if isinstance(op, LaneAttend) and op.rows and buffer == op.out:
         stride = 4 * partial_floats(op.heads.n_heads, op.heads.v_dim)
+        return Slot(buffer.name, "partials", 0, max_rows * stride, stride, 0, 0)
+    if isinstance(op, LaneLatentAttend) and op.rows and buffer == op.out:
+        stride = 4 * partial_floats(op.mla.n_heads, op.mla.rank)
         return Slot(buffer.name, "partials", 0, max_rows * stride, stride, 0, 0)
     if isinstance(op, LaneRoute) and buffer == op.choice.table:
         nbytes = routes_bytes(op.choice.n_experts, max_rows * op.choice.n_used)

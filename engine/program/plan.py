@@ -13,7 +13,10 @@ from engine.program.lane_ops import LaneOp, reads, writes
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """A buffer in the arena. stride: bytes from row to row (of one layout, for acts); act_offsets: per layout, -1 = not held."""
+    """A buffer in the arena, alive from op `first` to op `last` and while others run beside those.
+
+    stride: bytes from row to row (of one layout, for acts); act_offsets: per layout, -1 = not held.
+    """
 
     name: str
     kind: Literal["f32", "acts", "partials", "routes"]
@@ -28,10 +31,11 @@ class Slot:
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """The ops of one device, in order, and its buffers by name."""
+    """The ops of one device, in order, and its buffers by name. meets: for each op, whether all workers meet after it."""
 
     device: Numa
     ops: tuple[LaneOp, ...]
+    meets: tuple[bool, ...]
     slots: dict[str, Slot]
     arena_bytes: int
     logits: Buffer

@@ -1,8 +1,9 @@
-"""The paged cache of keys and values: one pool of blocks, each with the keys and values of every layer for its tokens.
+"""The paged cache of keys and values: a pool of blocks for each cache group, a block with the keys and values of all its layers.
 
-So the pool takes memory block by block as contexts grow. Within a layer's part of a block, per KV head: keys as [head_dim][BLOCK]
-(transposed: scores of a whole block come from contiguous loads), values as [BLOCK][v_dim rounded up to 16]; 8-bit ones with
-their scales behind them, [group][BLOCK].
+So a pool takes memory block by block as contexts grow; that of layers with a window never grows beyond some windows. Within a
+layer's part of a block, per KV head: keys as [head_dim][BLOCK] (transposed: scores of a whole block come from contiguous loads),
+values as [BLOCK][v_dim rounded up to 16]; 8-bit ones with their scales behind them, [group][BLOCK]. Latent attention has one row
+for all heads instead, [BLOCK][rank + n_rot].
 """
 
 from __future__ import annotations
@@ -11,24 +12,29 @@ from dataclasses import dataclass
 
 import psutil
 
-from engine.arch.spec import ModelSpec
+from engine.arch.cache_groups import groups_of
+from engine.arch.spec import Attention, Mla, ModelSpec
 from engine.errors import InvalidRequest, OutOfMemory
 from engine.placement.options import KV_TYPES, KvType
+from engine.runtime.cache_groups import CacheGroup, plan_groups
 from kernels_pyx.arena import Arena
 from kernels_pyx.executor import BLOCK as _BLOCK
 from kernels_pyx.executor import kv_head_bytes, v_pad
 
 BLOCK = _BLOCK
 """Tokens per block."""
+
 DEFAULT_CTX = 8192
 
 
 @dataclass(frozen=True, slots=True)
 class LayerCache:
-    """Addresses of a layer's keys and values in block 0."""
+    """Addresses of a layer's keys and values in block 0, bytes from block to block, and the index of its cache group."""
 
     keys: int
     values: int
+    block_bytes: int
+    group: int
 
 
 def context_of(spec: ModelSpec, n_ctx: int) -> int:
@@ -42,35 +48,46 @@ def context_of(spec: ModelSpec, n_ctx: int) -> int:
     return n_ctx or min(spec.context_length, DEFAULT_CTX)
 
 
-def token_bytes(spec: ModelSpec, k_type: KvType, v_type: KvType) -> int:
-    """Bytes of cache that a token takes, and that attention reads of each earlier token, all layers together."""
+def token_bytes(spec: ModelSpec, k_type: KvType, v_type: KvType) -> tuple[int, ...]:
+    """Bytes of cache that a token takes in each cache group, and that attention reads of each key it sees."""
+    found = [0] * (max(groups_of(spec).values(), default=-1) + 1)
+    for layer, group in groups_of(spec).items():
+        found[group] += sum(layer_bytes(spec, layer, k_type, v_type)) // BLOCK
+    return tuple(found)
+
+
+def layer_bytes(spec: ModelSpec, layer: int, k_type: KvType, v_type: KvType) -> tuple[int, int]:
+    """Bytes of a layer's keys and values in a block. Latent rows, of the keys' type, are both."""
+    mixer = spec.blocks[layer].mixer
     k, v = KV_TYPES.index(k_type), KV_TYPES.index(v_type)
-    parts = [block.mixer for block in spec.blocks]
-    heads = (part.n_kv_heads * (kv_head_bytes(k, part.head_dim) + kv_head_bytes(v, v_pad(part.v_dim))) for part in parts)
-    return sum(heads) // BLOCK
+    if isinstance(mixer, Mla):
+        return kv_head_bytes(k, mixer.latent), 0
+    assert isinstance(mixer, Attention)  # other layers are in no group
+    return mixer.n_kv_heads * kv_head_bytes(k, mixer.head_dim), mixer.n_kv_heads * kv_head_bytes(v, v_pad(mixer.v_dim))
 
 
 class KvCache:
-    """n_blocks blocks for every layer, zeroed, so that no stale value is ever read as a number that is not finite."""
+    """The pools of all cache groups, zeroed, so that no stale value is ever read as a number that is not finite."""
 
-    def __init__(self, spec: ModelSpec, n_ctx: int, k_type: KvType, v_type: KvType) -> None:
-        """Room for n_ctx tokens.
+    def __init__(self, spec: ModelSpec, n_ctx: int, k_type: KvType, v_type: KvType, chunk: int) -> None:
+        """Room for n_ctx tokens; chunk: most tokens in a step, for which layers with a window need room beside it.
 
         Raises:
             OutOfMemory: more than is free.
         """
-        self.n_blocks = -(-n_ctx // BLOCK)
-        offsets, at = [], 0
-        for block in spec.blocks:
-            part = block.mixer
-            key_bytes = part.n_kv_heads * kv_head_bytes(KV_TYPES.index(k_type), part.head_dim)
-            offsets.append((at, at + key_bytes))
-            at += key_bytes + part.n_kv_heads * kv_head_bytes(KV_TYPES.index(v_type), v_pad(part.v_dim))
-        self.block_bytes = at
-        self.nbytes = at * self.n_blocks
+        per_token = token_bytes(spec, k_type, v_type)
+        self.groups: tuple[CacheGroup, ...] = plan_groups(spec, n_ctx, chunk, tuple(BLOCK * one for one in per_token))
+        self.nbytes = sum(group.nbytes for group in self.groups)
         self._arena = allocate(self.nbytes, f"the cache for a context of {n_ctx} tokens", "choose a shorter context")
-        base = self._arena.address
-        self.layers: tuple[LayerCache, ...] = tuple(LayerCache(base + keys, base + values) for keys, values in offsets)
+        at = [self._arena.address]
+        for group in self.groups:
+            at.append(at[-1] + group.nbytes)
+        layers: dict[int, LayerCache] = {}
+        for layer, index in groups_of(spec).items():
+            keys, values = layer_bytes(spec, layer, k_type, v_type)
+            layers[layer] = LayerCache(at[index], at[index] + keys, self.groups[index].block_bytes, index)
+            at[index] += keys + values
+        self.layers: dict[int, LayerCache] = layers
 
     def close(self) -> None:
         """Gives the memory back. Idempotent."""

@@ -8,16 +8,19 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from engine.arch.cache_groups import windows
 from engine.arch.spec import ModelSpec
 from engine.errors import EngineError
 from engine.gguf.info import GgufFile
-from engine.graph.ops import Embed, Experts, Graph, Linear
+from engine.graph.ops import Embed, Experts, Graph, LatentAttention, Linear
 from engine.graph.reference import ReferenceModel
 from engine.placement.options import LoadOptions
 from engine.placement.placement import default_placement
+from engine.runtime.cache_groups import BLOCK, CacheGroup, plan_groups
 from engine.runtime.executor import Executor
-from engine.runtime.kv_cache import BLOCK, KvCache, context_of
+from engine.runtime.kv_cache import KvCache, context_of
 from engine.runtime.residency import Holding, Residency
+from engine.runtime.states import StatePool, plan_slots, snapshot_budget
 from engine.runtime.step import StepBatch
 from engine.runtime.weights import Weights
 from kernels_pyx.executor import AbortFlag
@@ -42,18 +45,22 @@ class LoadedModel:
         self,
         spec: ModelSpec,
         n_ctx: int,
-        n_blocks: int,
+        groups: tuple[CacheGroup, ...],
         weights: Weights,
         cache: KvCache | None,
+        states: StatePool | None,
+        state_slots: tuple[int, int],
         stepper: Stepper,
         residency: Residency,
     ) -> None:
         self.spec = spec
         self.n_ctx = n_ctx
-        self.n_blocks = n_blocks
+        self.cache_groups = groups
         self.residency = residency
         self._weights = weights
         self._cache = cache
+        self._states = states
+        self.state_slots = state_slots
         self._stepper = stepper
 
     def step(self, batch: StepBatch) -> npt.NDArray[np.float32]:
@@ -90,6 +97,8 @@ class LoadedModel:
         self._stepper.close()
         if self._cache is not None:
             self._cache.close()
+        if self._states is not None:
+            self._states.close()
         self._weights.close()
 
 
@@ -112,7 +121,9 @@ def load(
         if options.reference:
             reference = ReferenceModel(file, spec, graph, block=BLOCK, stop=lambda: abort.is_set)
             undo.append(reference.close)
-            model = LoadedModel(spec, n_ctx, -(-n_ctx // BLOCK), weights, None, reference, Residency((), 0))
+            slots = plan_slots(spec, snapshot_budget(options.snapshot_bytes))
+            groups = plan_groups(spec, n_ctx, min(options.prefill_chunk, n_ctx), (0,) * len(windows(spec)))
+            model = LoadedModel(spec, n_ctx, groups, weights, None, None, slots, reference, Residency((), 0))
         else:
             model = _compiled(file, spec, graph, options, n_ctx, weights, undo, progress, abort)
         progress("warmup", 0, 1)
@@ -137,8 +148,12 @@ def _compiled(
     abort: AbortFlag,
 ) -> LoadedModel:
     placement = default_placement(spec, options)
-    cache = KvCache(spec, n_ctx, placement.k_type, placement.v_type)
+    chunk = min(options.prefill_chunk, n_ctx)
+    cache = KvCache(spec, n_ctx, placement.k_type, placement.v_type, chunk)
     undo.append(cache.close)
+    slots = plan_slots(spec, snapshot_budget(options.snapshot_bytes))
+    states = StatePool(spec, slots[0])
+    undo.append(states.close)
     names = _matrices(graph)
     for name, n_in in names.items():
         weights.matrix(name, n_in)
@@ -149,10 +164,11 @@ def _compiled(
         placement,
         weights,
         cache,
+        states,
         types,
         abort,
         n_ctx=n_ctx,
-        prefill_chunk=min(options.prefill_chunk, n_ctx),
+        prefill_chunk=chunk,
         f32=options.f32_activations,
     )
     undo.append(executor.close)
@@ -160,11 +176,15 @@ def _compiled(
     home = placement.devices[0]
     holdings = (
         Holding(home, "weights", mapped, mapped=True),
-        Holding(home, "derived", executor.ropes.nbytes),
-        Holding(home, "kv", cache.nbytes),
+        Holding(home, "derived", executor.ropes.nbytes + executor.derived.nbytes + weights.derived_bytes),
+        Holding(home, "kv", sum(group.n_needed * group.block_bytes for group in cache.groups)),
+        Holding(home, "kept windows", sum((group.n_blocks - group.n_needed) * group.block_bytes for group in cache.groups)),
+        *((Holding(home, "state", states.nbytes),) if states.nbytes else ()),
         Holding(home, "workspace", executor.workspace_bytes),
     )
-    return LoadedModel(spec, n_ctx, cache.n_blocks, weights, cache, executor, Residency(holdings, _read_per_token(file, graph)))
+    return LoadedModel(
+        spec, n_ctx, cache.groups, weights, cache, states, slots, executor, Residency(holdings, _read_per_token(file, graph))
+    )
 
 
 def _matrices(graph: Graph) -> dict[str, int]:
@@ -177,13 +197,15 @@ def _matrices(graph: Graph) -> dict[str, int]:
             found[op.weight] = op.x.width
         elif isinstance(op, Experts):
             found |= {op.gate: op.x.width, op.up: op.x.width, op.down: op.n_ff}
+        elif isinstance(op, LatentAttention):
+            found |= {one.weight: one.n_in for one in (op.mla.absorb, op.mla.k, op.mla.v) if not one.transposed}
     return found
 
 
 def _read_per_token(file: GgufFile, graph: Graph) -> int:
     """Bytes of weights that one decoded token reads: every linear layer, and of the experts those that are chosen."""
     always = {op.weight for op in graph.ops if isinstance(op, Linear)}
-    chosen = [(op, name) for op in graph.ops if isinstance(op, Experts) for name in (op.gate, op.up, op.down)]
+    chosen = [(op, name) for op in graph.ops if isinstance(op, Experts) for name in {op.gate, op.up, op.down}]
     return sum(file.tensors[name].nbytes for name in always) + sum(
         file.tensors[name].nbytes * op.chosen.width // op.n_experts for op, name in chosen
     )

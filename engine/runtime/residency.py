@@ -7,7 +7,9 @@ from typing import Literal
 
 from engine.placement.placement import Numa
 
-Owner = Literal["weights", "derived", "kv", "workspace"]
+Owner = Literal["weights", "derived", "kv", "kept windows", "state", "workspace"]
+"""`kv`: what one sequence of the whole context takes; `kept windows`: room for other windows than its own; `state`: slots for
+the states of recurrent layers, those of snapshots among them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from engine.arch.spec import Rope
-from engine.graph.reference import rope_frequencies
+from engine.arch.spec import Rope, Temperature
+from engine.graph.rotation import rope_frequencies, temperatures
 from engine.runtime.weights import Weights
 
 
@@ -17,6 +17,7 @@ class RopeTables:
         self._weights = weights
         self._n_positions = n_positions
         self._tables: dict[Rope, npt.NDArray[np.float32]] = {}
+        self._factors: dict[Temperature, npt.NDArray[np.float32]] = {}
 
     def of(self, rope: Rope) -> npt.NDArray[np.float32]:
         """The table of `rope`; lives as long as this object."""
@@ -27,7 +28,13 @@ class RopeTables:
             self._tables[rope] = table.astype(np.float32)
         return self._tables[rope]
 
+    def factors(self, temperature: Temperature) -> npt.NDArray[np.float32]:
+        """What queries of each position are multiplied with, [n_positions] f32; lives as long as this object."""
+        if temperature not in self._factors:
+            self._factors[temperature] = temperatures(temperature, np.arange(self._n_positions))
+        return self._factors[temperature]
+
     @property
     def nbytes(self) -> int:
         """Bytes of all tables."""
-        return sum(table.nbytes for table in self._tables.values())
+        return sum(table.nbytes for table in (*self._tables.values(), *self._factors.values()))

@@ -31,6 +31,7 @@ class Weights:
         self._file = file
         self._maps: list[MappedFile] = []
         self._vectors: dict[str, npt.NDArray[np.float32]] = {}
+        self.derived_bytes = 0
         try:
             for shard in file.shards:
                 self._maps.append(MappedFile(shard.path))
@@ -55,7 +56,7 @@ class Weights:
         if fmt is None:
             supported = ", ".join(sorted(row.name for row in BY_ID.values()))
             raise UnsupportedModel(f"tensor {name} is of type {tensor.type_name}, which has no kernels; supported: {supported}")
-        if len(tensor.shape) < 2 or tensor.shape[0] != n_in or n_in % fmt.block:
+        if not tensor.shape or tensor.shape[0] != n_in or n_in % fmt.block:
             raise GgufError(f"tensor {name} has shape {tensor.shape}, but rows of {n_in} values are needed; get the file again")
         return tensor
 
@@ -70,11 +71,27 @@ class Weights:
             UnsupportedModel: a type that cannot be read. GgufError: absent.
         """
         if name not in self._vectors:
-            tensor = self._tensor(name)
-            if tensor.type_id not in BY_ID:
-                raise UnsupportedModel(f"tensor {name} is of type {tensor.type_name}, which this version cannot read")
-            self._vectors[name] = dequantise(tensor.type_name, self._bytes(tensor)).reshape(-1).copy()
+            self._vectors[name] = self.values(name).reshape(-1).copy()
         return self._vectors[name]
+
+    def values(self, name: str) -> npt.NDArray[np.float32]:
+        """A tensor in f32, numpy order; nothing of it is kept.
+
+        Raises:
+            UnsupportedModel: a type that cannot be read. GgufError: absent. ModelChanged: the file is gone.
+        """
+        tensor = self._tensor(name)
+        if tensor.type_id not in BY_ID:
+            raise UnsupportedModel(f"tensor {name} is of type {tensor.type_name}, which this version cannot read")
+        return dequantise(tensor.type_name, self._bytes(tensor)).reshape(tuple(reversed(tensor.shape)))
+
+    def transposed(self, name: str, n_rows: int) -> npt.NDArray[np.float32]:
+        """A small matrix in f32, [n_rows, n] from what is [n, n_rows] in the file; lives and raises like `vector`."""
+        key = f"{name} transposed"
+        if key not in self._vectors:
+            self._vectors[key] = np.ascontiguousarray(self.vector(name).reshape(-1, n_rows).T)
+            self.derived_bytes += self._vectors[key].nbytes
+        return self._vectors[key]
 
     def _tensor(self, name: str) -> TensorInfo:
         tensor = self._file.tensors.get(name)
@@ -86,7 +103,8 @@ class Weights:
         try:
             return np.frombuffer(self._maps[tensor.shard].read(tensor.offset, tensor.nbytes), np.uint8)
         except OSError as error:
-            raise ModelChanged(f"{self._file.path.name} could not be read any more ({error}); load it again") from error
+            name = self._file.shards[tensor.shard].path.name
+            raise ModelChanged(f"{name} could not be read any more ({error}); load it again") from error
 
     def touch(self, names: Iterable[str], progress: Callable[[int, int], None], abort: AbortFlag) -> int:
         """Brings the named tensors into memory, in file order; returns their bytes. progress(done, total) in bytes.
@@ -109,8 +127,9 @@ class Weights:
 
     def check_lost(self) -> None:
         """Raises ModelChanged when the system could not deliver a part of a mapped file."""
-        if any(mapped.lost for mapped in self._maps):
-            raise ModelChanged(f"{self._file.path.name} became shorter or unreadable while it was in use; load it again")
+        for mapped in self._maps:
+            if mapped.lost:
+                raise ModelChanged(f"{mapped.path.name} became shorter or unreadable while it was in use; load it again")
 
     def check_identity(self) -> None:
         """Raises ModelChanged when a file is not the one that was opened, byte for byte as the system can tell."""

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from engine.api.commands import Cancel, Command, CountTokens, Generate, LoadModel, UnloadModel, WatchSensors
-from engine.api.events import Finished, LoadProgress, ModelReady, ModelUnloaded, Notice, TokenCount
+from engine.api.events import AnswerOpened, Finished, LoadProgress, ModelReady, ModelUnloaded, Notice, TokenCount
 from engine.errors import Cancelled, EngineError, InvalidRequest
 from engine.hardware.sampler import Sampler
 from engine.service.loaded import Loaded, load, open_file
@@ -24,7 +24,7 @@ def handle_load(state: State, command: LoadModel) -> None:
         state.breathe()
 
     state.emit(LoadProgress(command.request_id, "header", 0, 0))
-    opened = open_file(command.path)
+    opened = open_file(command.path, command.options.overrides)
     size = opened.file.file_bytes
     state.emit(LoadProgress(command.request_id, "header", size, size))
     if not state.mailbox.start((command.request_id,)):
@@ -55,6 +55,9 @@ def handle_generate(state: State, command: Generate) -> None:
     loaded.model.check_identity()
     ids = loaded.prompts.of_request(command)
     _tell_notice(state, loaded, command)
+    opening = loaded.prompts.take_opening()
+    if opening:
+        state.emit(AnswerOpened(command.request_id, opening))
     loaded.session.add(command.request_id, ids, command.sampling, asked, ends_at_eog=not command.ignore_eog)
 
 

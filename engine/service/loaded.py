@@ -6,7 +6,7 @@ import logging
 import os
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
@@ -15,7 +15,10 @@ from engine.api.values import LoadOptions, ModelInfo
 from engine.arch.registry import build_spec
 from engine.arch.spec import ModelSpec
 from engine.errors import HelperDied
+from engine.gguf.advice import warnings_of
+from engine.gguf.groups import exact_formats
 from engine.gguf.info import GgufFile
+from engine.gguf.overrides import Override, override
 from engine.gguf.reader import read_gguf
 from engine.graph.build import build_graph
 from engine.runtime.loader import LoadedModel
@@ -24,13 +27,13 @@ from engine.session.generate import Session
 from engine.session.prompt import PromptBuilder
 from engine.tokenizer.build import Tokenizer
 from engine.tokenizer.chat_template import TemplateHelper, template_of
+from engine.tokenizer.rules import check_tokenizer
+from engine.tokenizer.template_rules import check_template
 from engine.tokenizer.vocab import Vocab
 from kernels_pyx.cpu_features import active_isa
 from kernels_pyx.executor import AbortFlag
 
 log = logging.getLogger("engine")
-
-NO_TEMPLATE = "The file has no chat template; plain ChatML is used, which the model may not know."
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +42,7 @@ class Opened:
 
     file: GgufFile
     spec: ModelSpec
+    warnings: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -66,14 +70,16 @@ class Loaded:
         self.model.close()
 
 
-def open_file(path: str) -> Opened:
-    """Reads the header of the model at `path`.
+def open_file(path: str, overrides: Sequence[Override] = ()) -> Opened:
+    """Reads the header of the model at `path`: any shard of a split one, or a folder of one model. overrides: see `LoadOptions`.
 
     Raises:
-        GgufError: damaged or missing file. UnsupportedModel: nothing that this version runs.
+        GgufError: damaged or missing file. UnsupportedModel: nothing that this version runs. InvalidRequest: overrides.
     """
-    file = read_gguf(path)
-    return Opened(file, build_spec(file))
+    file, contradictions = override(read_gguf(path), overrides)
+    check_tokenizer(file)
+    check_template(file)
+    return Opened(file, build_spec(file), tuple(map(_sentence, contradictions)))
 
 
 def load(
@@ -100,12 +106,13 @@ def load(
         _close_templates(templates, warming)
         raise
     info = model_info(file, spec, path)
+    warnings = opened.warnings + info.warnings + too_many_threads(options.n_threads)
     return Loaded(
         model=model,
         tokenizer=tokenizer,
         prompts=PromptBuilder(tokenizer, templates, template_of(file)),
         session=Session(model, tokenizer, options.prefill_chunk, emit),
-        info=replace(info, n_ctx=model.n_ctx, isa=active_isa(), warnings=info.warnings + too_many_threads(options.n_threads)),
+        info=replace(info, n_ctx=model.n_ctx, isa=active_isa(), warnings=warnings),
         templates=templates,
         warming=warming,
         prefill_chunk=options.prefill_chunk,
@@ -135,6 +142,10 @@ def too_many_threads(n_threads: int) -> tuple[str, ...]:
     return (f"{n_threads} threads share {n_cores} cores, which is slower than one thread a core; choose {n_cores} or 0.",)
 
 
+def _sentence(clause: str) -> str:
+    return f"{clause[0].upper()}{clause[1:]}."
+
+
 def _warm_up(templates: TemplateHelper) -> None:
     try:
         templates.warm_up()
@@ -153,11 +164,10 @@ def model_info(file: GgufFile, spec: ModelSpec, path: str) -> ModelInfo:
     bytes_by_type: Counter[str] = Counter()
     for tensor in file.tensors.values():
         bytes_by_type[tensor.type_name] += tensor.nbytes
-    name = file.metadata.get("general.name")
     has_template = template_of(file) is not None
     return ModelInfo(
         path=path,
-        name=name if isinstance(name, str) and name.strip() else file.shards[0].path.stem,
+        name=file.name,
         architecture=spec.architecture,
         quant=bytes_by_type.most_common(1)[0][0],
         n_params=sum(tensor.n_elements for tensor in file.tensors.values()),
@@ -167,5 +177,6 @@ def model_info(file: GgufFile, spec: ModelSpec, path: str) -> ModelInfo:
         context_length=spec.context_length,
         n_ctx=0,
         has_template=has_template,
-        warnings=() if has_template else (NO_TEMPLATE,),
+        warnings=tuple(map(_sentence, warnings_of(file))),
+        exact_formats=exact_formats(file),
     )

@@ -1,183 +1,185 @@
-"""Who holds which KV block: allocation, sharing and reuse of prefixes, in plain Python.
+"""Who holds which KV block: allocation, sharing and reuse of prefixes over all cache groups, in plain Python.
 
-A block holds the keys and values of up to `block` consecutive tokens. What it holds is known by the tokens in it and by the
-chained hash of everything before them; blocks that nobody uses keep their content until the space is needed, oldest first.
+A block holds the keys and values of up to `block` consecutive tokens for the layers of one cache group. Where the layers have a
+window, a sequence gives back the blocks that its window has passed; a prefix is reused only as far as every group still holds
+what the next token sees, and the rest is computed again.
 """
 
 from __future__ import annotations
 
-import hashlib
 from array import array
-from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 
-from engine.errors import EngineBug
+from engine.runtime.cache_groups import CacheGroup
+from engine.session.block_pool import ROOT, BlockPool, chain
 
-ROOT = b""
-"""The chain key in front of the first block."""
+GONE = -1
+"""In a block table: the window has passed, the block was given back."""
 
 
 @dataclass(slots=True)
 class BlockTable:
-    """The blocks of one sequence. The first `n_tokens` positions hold valid keys and values.
+    """The blocks of one sequence. The first `n_tokens` positions were computed, and what the next one sees is held.
 
-    keys: chain key after each full block.
+    groups: per cache group, the int32 block of each run of positions, GONE before `first` of that group. keys: chain key after
+    each full block.
     """
 
-    blocks: list[int] = field(default_factory=list)
+    groups: list[array[int]] = field(default_factory=list)
+    first: list[int] = field(default_factory=list)
     keys: list[bytes] = field(default_factory=list)
     n_tokens: int = 0
 
 
-@dataclass(slots=True)
-class _Block:
-    users: int = 0
-    before: bytes = ROOT
-    tokens: list[int] = field(default_factory=list)
-    key: bytes | None = None
-
-
 class BlockManager:
-    """Blocks are shared only when full; the block that a sequence still writes belongs to it alone."""
+    """Deals the blocks of every cache group out to sequences."""
 
-    def __init__(self, n_blocks: int, block: int) -> None:
-        """n_blocks: size of the pool; block: tokens in each."""
+    def __init__(self, groups: Sequence[CacheGroup], block: int) -> None:
+        """groups: the pools; block: tokens in each block."""
         self.block = block
-        self._blocks = [_Block() for _ in range(n_blocks)]
-        self._empty = list(range(n_blocks - 1, -1, -1))
-        self._kept: OrderedDict[int, None] = OrderedDict()
-        self._by_key: dict[bytes, int] = {}
-        self._followers: dict[bytes, set[int]] = {}
+        self._groups = tuple(groups)
+        self._pools = tuple(BlockPool(group.n_blocks) for group in groups)
 
     @property
-    def n_free(self) -> int:
-        """Blocks that no sequence uses, those with kept content among them."""
-        return len(self._empty) + len(self._kept)
+    def n_free(self) -> tuple[int, ...]:
+        """Per cache group, blocks that no sequence uses, those with kept content among them."""
+        return tuple(pool.n_free for pool in self._pools)
 
     def n_needed(self, n_tokens: int) -> int:
         """Blocks that n_tokens positions take."""
         return -(-n_tokens // self.block)
 
-    def open(self, tokens: Sequence[int]) -> BlockTable:
-        """A table for a sequence that starts with `tokens`, holding the longest prefix that is still there.
+    def fits(self, limit: int, running: Iterable[tuple[BlockTable, int]]) -> bool:
+        """Whether a sequence of up to `limit` tokens can run to its end beside others, given as (table, limit)."""
+        others = tuple(running)
+        for at, (group, pool) in enumerate(zip(self._groups, self._pools, strict=True)):
+            worst = [min(self.n_needed(one), group.n_decoding) for one in (limit, *(most for _, most in others))]
+            if group.window is None:
+                held = sum(len(table.groups[at]) for table, _ in others)
+                if sum(worst) - held > pool.n_free:
+                    return False
+            # One sequence at a time is in the midst of a prompt and holds a chunk beside its window.
+            elif sum(worst) + group.n_needed - group.n_decoding > pool.n_blocks:
+                return False
+        return True
 
-        The last token is never reused: its logits are wanted, so it must be computed.
+    def cut(self, table: BlockTable, n: int, rest: int) -> int:
+        """How many of the `rest` next tokens a step of up to n takes: all, or up to a block boundary, so that windows and chunk
+        fill whole blocks."""
+        if rest <= n or all(group.window is None for group in self._groups):
+            return min(n, rest)
+        whole = (table.n_tokens + n) // self.block * self.block - table.n_tokens
+        return whole if whole > 0 else n
+
+    def open(self, tokens: Sequence[int], stops: Sequence[int] | None = None) -> BlockTable:
+        """A table for a sequence that starts with `tokens`, holding the longest prefix that every group can go on from.
+
+        stops: lengths of the only prefixes that the model can go on from, beside the empty one; None: any. The last token is
+        never reused: its logits are wanted, so it must be computed.
         """
-        table = BlockTable()
         usable = len(tokens) - 1
-        while table.n_tokens + self.block <= usable:
-            key = chain(table.keys[-1] if table.keys else ROOT, tokens[table.n_tokens : table.n_tokens + self.block])
-            found = self._by_key.get(key)
-            if found is None:
+        keys = self._known(tokens, usable)
+        found = [[pool.find(key) for key in keys] for pool in self._pools]
+        runs = [list(accumulate(blocks, lambda n, one: 0 if one is None else n + 1, initial=0)) for blocks in found]
+        for full in range(len(keys), -1, -1):
+            rest = tokens[full * self.block : min(usable, (full + 1) * self.block)]
+            parts = [pool.partly(keys[full - 1] if full else ROOT, rest) for pool in self._pools]
+            for length in self._lengths(full, min((length for _, length in parts), default=0), stops):
+                firsts = [self._first_seen(group, full * self.block + length) for group in self._groups]
+                if all(full - first <= run[full] for first, run in zip(firsts, runs, strict=True)):
+                    return self._take(keys[:full], found, firsts, [index for index, _ in parts], length)
+        raise AssertionError("nothing is needed before the first token")
+
+    def _lengths(self, full: int, longest: int, stops: Sequence[int] | None) -> list[int]:
+        """How many tokens may be reused behind so many full blocks, up to `longest`; the most first."""
+        if stops is None:
+            return [longest, 0] if longest else [0]
+        start = full * self.block
+        return sorted({one - start for one in (*stops, 0) if start <= one <= start + longest}, reverse=True)
+
+    def _known(self, tokens: Sequence[int], usable: int) -> list[bytes]:
+        """Chain keys of the full blocks, as far as the groups that hold whole contexts have them."""
+        keys: list[bytes] = []
+        whole = [pool for group, pool in zip(self._groups, self._pools, strict=True) if group.window is None]
+        for start in range(0, usable - self.block + 1, self.block):
+            key = chain(keys[-1] if keys else ROOT, tokens[start : start + self.block])
+            if any(pool.find(key) is None for pool in whole):
                 break
-            self._use(found)
-            table.blocks.append(found)
-            table.keys.append(key)
-            table.n_tokens += self.block
-        self._reuse_partly(table, tokens[table.n_tokens : usable])
+            keys.append(key)
+        return keys
+
+    def _first_seen(self, group: CacheGroup, n_tokens: int) -> int:
+        """Index of the first block that the token at position n_tokens sees."""
+        return 0 if group.window is None else max(0, n_tokens - group.window + 1) // self.block
+
+    def _take(
+        self, keys: list[bytes], found: list[list[int | None]], firsts: list[int], parts: list[int], length: int
+    ) -> BlockTable:
+        """The table of the found blocks from `firsts` on, and of the first `length` tokens of the next block."""
+        table = BlockTable(first=firsts, keys=keys, n_tokens=len(keys) * self.block + length)
+        for pool, blocks, first, part in zip(self._pools, found, firsts, parts, strict=True):
+            used = [index for index in blocks[first : len(keys)] if index is not None]
+            for index in used:
+                pool.use(index)
+            if length:
+                pool.take_over(part, length)
+                used.append(part)
+            table.groups.append(array("i", [GONE] * first + used))
         return table
 
     def reserve(self, table: BlockTable, n_tokens: int) -> None:
-        """Gives the table blocks for its first n_tokens positions.
+        """Gives the table blocks for its first n_tokens positions, those that a window has passed apart.
 
         Raises:
-            EngineBug: no block is left; callers admit a sequence only when the blocks it may need are free.
+            EngineBug: no block is left; callers admit a sequence only when `fits` says so.
         """
-        while len(table.blocks) < self.n_needed(n_tokens):
-            table.blocks.append(self._allocate())
+        for pool, blocks in zip(self._pools, table.groups, strict=True):
+            while len(blocks) < self.n_needed(n_tokens):
+                blocks.append(pool.allocate())
 
     def commit(self, table: BlockTable, tokens: Sequence[int]) -> None:
-        """The positions of `tokens`, the next ones of the table, have been computed."""
-        for token in tokens:
-            index = table.n_tokens // self.block
-            owned = self._blocks[table.blocks[index]]
-            if not owned.tokens:
-                self._follow(table.blocks[index], table.keys[-1] if table.keys else ROOT)
-            owned.tokens.append(token)
-            table.n_tokens += 1
-            if len(owned.tokens) == self.block:
-                owned.key = chain(owned.before, owned.tokens)
-                table.keys.append(owned.key)
-                self._by_key.setdefault(owned.key, table.blocks[index])
+        """The positions of `tokens`, the next ones of the table, have been computed; gives back what windows have passed."""
+        done = 0
+        while done < len(tokens):
+            at, inside = divmod(table.n_tokens, self.block)
+            part = tokens[done : done + self.block - inside]
+            before, key = table.keys[at - 1] if at else ROOT, None
+            if inside + len(part) == self.block:
+                key = chain(before, [*self._pools[0].tokens(table.groups[0][at]), *part])
+                table.keys.append(key)
+            for pool, blocks in zip(self._pools, table.groups, strict=True):
+                pool.write(blocks[at], before, part, key)
+            done += len(part)
+            table.n_tokens += len(part)
+        self._pass(table)
+
+    def _pass(self, table: BlockTable) -> None:
+        """Gives back what the windows have passed; one more token stays, so that the last one can be computed again."""
+        for at, (group, pool) in enumerate(zip(self._groups, self._pools, strict=True)):
+            first, blocks = max(0, self._first_seen(group, table.n_tokens - 1)), table.groups[at]
+            for index in range(table.first[at], first):
+                pool.release(blocks[index])
+                blocks[index] = GONE
+            table.first[at] = max(first, table.first[at])
+
+    def keep(self, table: BlockTable) -> None:
+        """Somebody will likely go back to where the sequence stands: what its windows hold is given up last."""
+        for pool, blocks, first in zip(self._pools, table.groups, table.first, strict=True):
+            for index in blocks[first:]:
+                pool.cherish(index)
 
     def release(self, table: BlockTable) -> None:
         """Gives the blocks back and empties the table; their content stays until the space is needed."""
+        if not table.groups:
+            return  # never opened
+        self.keep(table)
         # Back to front: the tail of a conversation is evicted before its head, which more prompts share.
-        for index in reversed(table.blocks):
-            owned = self._blocks[index]
-            owned.users -= 1
-            if owned.users:
-                continue
-            if owned.tokens and (owned.key is None or self._by_key.setdefault(owned.key, index) == index):
-                self._kept[index] = None
-            else:
-                self._forget(index)
-                self._empty.append(index)
-        table.blocks.clear()
+        for pool, blocks, first in zip(self._pools, table.groups, table.first, strict=True):
+            for index in reversed(blocks[first:]):
+                pool.release(index)
+        table.groups.clear()
+        table.first.clear()
         table.keys.clear()
         table.n_tokens = 0
-
-    def _reuse_partly(self, table: BlockTable, rest: Sequence[int]) -> None:
-        """Takes over the unused block that shares the most tokens with `rest`; what follows them in it is overwritten."""
-        before = table.keys[-1] if table.keys else ROOT
-        best, length = -1, 0
-        for index in self._followers.get(before, ()):
-            shared = common_prefix(self._blocks[index].tokens, rest)
-            if shared > length and index in self._kept:
-                best, length = index, shared
-        if length == 0:
-            return
-        owned = self._blocks[best]
-        if owned.key is not None:
-            del self._by_key[owned.key]
-            owned.key = None
-        del owned.tokens[length:]
-        self._use(best)
-        table.blocks.append(best)
-        table.n_tokens += length
-
-    def _use(self, index: int) -> None:
-        self._kept.pop(index, None)
-        self._blocks[index].users += 1
-
-    def _allocate(self) -> int:
-        if self._empty:
-            index = self._empty.pop()
-        elif self._kept:
-            index, _ = self._kept.popitem(last=False)
-            self._forget(index)
-        else:
-            raise EngineBug("a sequence was admitted without enough free KV blocks")
-        self._blocks[index].users = 1
-        return index
-
-    def _follow(self, index: int, before: bytes) -> None:
-        self._blocks[index].before = before
-        self._followers.setdefault(before, set()).add(index)
-
-    def _forget(self, index: int) -> None:
-        owned = self._blocks[index]
-        if owned.tokens:
-            followers = self._followers[owned.before]
-            followers.discard(index)
-            if not followers:
-                del self._followers[owned.before]
-        if owned.key is not None and self._by_key.get(owned.key) == index:
-            del self._by_key[owned.key]
-        owned.tokens, owned.key, owned.before = [], None, ROOT
-
-
-def chain(before: bytes, tokens: Sequence[int]) -> bytes:
-    """The key of a full block: a hash of the key before it and of its own tokens. 128 bits, so equal keys mean equal prefixes."""
-    return hashlib.blake2b(array("i", tokens).tobytes(), digest_size=16, key=before).digest()
-
-
-def common_prefix(first: Sequence[int], second: Sequence[int]) -> int:
-    """How many leading tokens two sequences share."""
-    n = 0
-    for a, b in zip(first, second, strict=False):
-        if a != b:
-            break
-        n += 1
-    return n

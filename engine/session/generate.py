@@ -13,12 +13,13 @@ import numpy.typing as npt
 from engine.api.events import Event, Failed, Finished, PrefillProgress, Queued, TokenDelta
 from engine.api.values import FinishReason, RequestId, SamplingParams
 from engine.errors import Cancelled, ContextFull, EngineError, InvalidRequest
-from engine.runtime.kv_cache import BLOCK
+from engine.runtime.cache_groups import BLOCK, CacheGroup
 from engine.runtime.step import StepBatch
 from engine.sampling.chain import Sampler
 from engine.session.block_manager import BlockManager
 from engine.session.scheduler import Scheduler, Work
 from engine.session.sequence import Clock, Sequence
+from engine.session.states import NONE, StateSlots
 from engine.session.stops import StopMatcher
 from engine.tokenizer.build import Tokenizer
 from engine.tokenizer.stream_decoder import StreamDecoder
@@ -32,8 +33,12 @@ class StepModel(Protocol):
         """Tokens that a sequence may hold."""
 
     @property
-    def n_blocks(self) -> int:
-        """KV blocks in the pool."""
+    def cache_groups(self) -> tuple[CacheGroup, ...]:
+        """The pools of KV blocks."""
+
+    @property
+    def state_slots(self) -> tuple[int, int]:
+        """Slots for the states of sequences, and how many of them are for snapshots; (0, 0): sequences have no state."""
 
     def step(self, batch: StepBatch) -> npt.NDArray[np.float32]:
         """Logits [n_out, n_vocab]."""
@@ -48,9 +53,10 @@ class Session:
         self._tokenizer = tokenizer
         self._eog = tokenizer.vocab.eog_ids
         self._emit = emit
-        self._blocks = BlockManager(model.n_blocks, BLOCK)
-        self._n_ctx = min(model.n_ctx, model.n_blocks * BLOCK)
-        self._scheduler = Scheduler(self._blocks, prefill_chunk)
+        self._blocks = BlockManager(model.cache_groups, BLOCK)
+        self._n_ctx = min((model.n_ctx, *(one.n_blocks * BLOCK for one in model.cache_groups if one.window is None)))
+        self._states = StateSlots(*model.state_slots)
+        self._scheduler = Scheduler(self._blocks, self._states, prefill_chunk)
 
     @property
     def idle(self) -> bool:
@@ -130,22 +136,25 @@ class Session:
     def fail(self, sequences: tuple[Sequence, ...], error: EngineError) -> None:
         """Ends sequences in Failed."""
         for sequence in sequences:
-            self._scheduler.remove(sequence)
+            self._scheduler.remove(sequence, failed=True)
             self._emit(Failed(sequence.request_id, type(error).__name__, str(error), usage=sequence.usage()))
 
     def _prefilled(self, work: Work, logits: npt.NDArray[np.float32], now: float, seconds: float) -> None:
         sequence = work.sequences[0]
         at = sequence.table.n_tokens
         self._blocks.commit(sequence.table, sequence.tokens[at : at + work.n_tokens])
+        self._states.advance(sequence.hold, sequence.tokens)
         sequence.clock.prefill_s += seconds
         self._emit(PrefillProgress(sequence.request_id, sequence.table.n_tokens, sequence.n_prompt))
         if sequence.n_pending == 0:
             sequence.phase = "decode"
+            self._blocks.keep(sequence.table)  # regenerate goes back to here
             self._take(sequence, logits[0], now)
 
     def _decoded(self, sequences: tuple[Sequence, ...], logits: npt.NDArray[np.float32], now: float) -> None:
         for row, sequence in enumerate(sequences):
             self._blocks.commit(sequence.table, sequence.tokens[-1:])
+            self._states.advance(sequence.hold, sequence.tokens)
             self._take(sequence, logits[row], now)
 
     def _take(self, sequence: Sequence, logits: npt.NDArray[np.float32], now: float) -> None:
@@ -186,8 +195,9 @@ def _batch(work: Work) -> StepBatch:
             token_ids=np.array(sequence.tokens[first : first + n], np.int32),
             positions=np.arange(first, first + n, dtype=np.int32),
             seq_of_row=np.zeros(n, np.int32),
-            block_tables=(np.array(sequence.table.blocks, np.int32),),
+            block_tables=(np.array(sequence.table.groups, np.int32),),
             out_rows=np.array([n - 1] if last else [], np.int32),
+            states=_states(work),
         )
     rows = np.arange(len(work.sequences), dtype=np.int32)
     return StepBatch(
@@ -195,6 +205,14 @@ def _batch(work: Work) -> StepBatch:
         token_ids=np.array([one.tokens[-1] for one in work.sequences], np.int32),
         positions=np.array([one.table.n_tokens for one in work.sequences], np.int32),
         seq_of_row=rows,
-        block_tables=tuple(np.array(one.table.blocks, np.int32) for one in work.sequences),
+        block_tables=tuple(np.array(one.table.groups, np.int32) for one in work.sequences),
         out_rows=rows,
+        states=_states(work),
     )
+
+
+def _states(work: Work) -> npt.NDArray[np.int32] | None:
+    holds = [(one.hold, one.table.n_tokens) for one in work.sequences]
+    if any(hold.next == NONE for hold, _ in holds):
+        return None  # the model has none
+    return np.array([(hold.now, hold.next, hold.mark, max(0, hold.mark_at - done)) for hold, done in holds], np.int32)

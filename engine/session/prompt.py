@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import secrets
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -22,6 +23,8 @@ WITHOUT_HELPER = (
 
 Parts = tuple[tuple[str, bool], ...]
 
+_OPENED_THOUGHT = re.compile(r"<think>\s*\Z")
+
 
 class PromptBuilder:
     """Makes prompts for one model. Control tokens are parsed only in the template's own text and in earlier answers."""
@@ -34,6 +37,7 @@ class PromptBuilder:
         self._special = special_variables(tokenizer.vocab)
         self._without_helper = False
         self._notice: str | None = None
+        self._opening = ""
 
     def of_request(self, request: Generate) -> list[int]:
         """The prompt of an answer.
@@ -42,6 +46,7 @@ class PromptBuilder:
             InvalidRequest: not exactly one of messages, prompt and ids, or nothing to continue.
             TemplateError: the template refused the messages or is broken.
         """
+        self._opening = ""
         given = [one for one in (request.messages, request.prompt, request.ids) if one is not None]
         if len(given) != 1:
             raise InvalidRequest(f"{len(given)} of messages, prompt and ids are given; give exactly one")
@@ -59,8 +64,11 @@ class PromptBuilder:
         if not messages:
             raise InvalidRequest("the conversation is empty; give at least one message")
         rendered = [{"role": one.role, "content": one.content} for one in messages]
+        self._opening = ""
         if not continue_last:
-            return self._with_bos(self._tokenizer.encode_parts(self._render(rendered, variables, opened=True)))
+            parts = self._render(rendered, variables, opened=True)
+            self._opening = opening_of(parts)
+            return self._with_bos(self._tokenizer.encode_parts(parts))
         if messages[-1].role != "assistant":
             raise InvalidRequest("there is no answer to continue; the last message must be the assistant's")
         # What the template writes behind an answer is cut off at a mark that no text holds by chance.
@@ -72,6 +80,11 @@ class PromptBuilder:
         """What people should be told about the prompts made so far; once."""
         notice, self._notice = self._notice, None
         return notice
+
+    def take_opening(self) -> str:
+        """How the template has begun the answer of the last conversation, "" where it has not; once."""
+        opening, self._opening = self._opening, ""
+        return opening
 
     def _render(self, messages: list[dict[str, Any]], variables: Mapping[str, Any], *, opened: bool) -> Parts:
         if self._without_helper:
@@ -95,6 +108,14 @@ class PromptBuilder:
         if not vocab.add_bos or vocab.bos_id is None or ids[:1] == [vocab.bos_id]:
             return ids
         return [vocab.bos_id, *ids]
+
+
+def opening_of(parts: Parts) -> str:
+    """The opened thought that a prompt ends with, blanks and all: the answer goes on inside it. "" where there is none, or where
+    people wrote it."""
+    text, own = parts[-1] if parts else ("", False)
+    found = _OPENED_THOUGHT.search(text)
+    return found[0] if own and found is not None else ""
 
 
 def cut(parts: Parts, mark: str) -> Parts:

@@ -9,6 +9,7 @@ from typing import Literal
 from engine.api.values import RequestId
 from engine.session.block_manager import BlockManager
 from engine.session.sequence import Sequence
+from engine.session.states import TAIL, StateSlots
 
 MAX_DECODE = 8
 """Sequences that decode in one step."""
@@ -29,10 +30,12 @@ class Work:
 class Scheduler:
     """A sequence is admitted once all blocks it may ever need are free, so that none is ever evicted while it runs."""
 
-    def __init__(self, blocks: BlockManager, prefill_chunk: int) -> None:
+    def __init__(self, blocks: BlockManager, states: StateSlots, prefill_chunk: int) -> None:
         """prefill_chunk: most prompt tokens in one step."""
         self._blocks = blocks
+        self._states = states
         self._chunk = prefill_chunk
+        self._most = min(MAX_DECODE, states.max_running) if states.in_use else MAX_DECODE
         self._waiting: deque[Sequence] = deque()
         self._running: list[Sequence] = []
         self._decoded_last = False
@@ -46,13 +49,14 @@ class Scheduler:
         """Puts a sequence at the end of the queue."""
         self._waiting.append(sequence)
 
-    def remove(self, sequence: Sequence) -> None:
-        """Takes a sequence out, whatever it was doing, and gives its blocks back."""
+    def remove(self, sequence: Sequence, *, failed: bool = False) -> None:
+        """Takes a sequence out, whatever it was doing, and gives back its blocks and its state: a snapshot, unless it failed."""
         if sequence in self._running:
             self._running.remove(sequence)
         elif sequence in self._waiting:
             self._waiting.remove(sequence)
         sequence.phase = "ended"
+        self._states.end(sequence.hold, sequence.tokens[: 0 if failed else sequence.table.n_tokens])
         self._blocks.release(sequence.table)
 
     def find(self, request_id: RequestId) -> Sequence | None:
@@ -66,31 +70,41 @@ class Scheduler:
     def admit(self) -> tuple[Sequence, ...]:
         """The sequences that start now: they have a table with the reused prefix and are in prefill."""
         admitted = []
-        while self._waiting and len(self._running) < MAX_DECODE and self._fits(self._waiting[0]):
+        while self._waiting and len(self._running) < self._most and self._fits(self._waiting[0]):
             sequence = self._waiting.popleft()
-            sequence.table = self._blocks.open(sequence.tokens)
+            stops = self._states.stops(sequence.tokens) if self._states.in_use else None
+            sequence.table = self._blocks.open(sequence.tokens, stops)
             sequence.n_reused = sequence.table.n_tokens
+            if self._states.in_use:
+                sequence.hold = self._states.resume(sequence.tokens, sequence.n_reused)
             sequence.phase = "prefill"
             self._running.append(sequence)
             admitted.append(sequence)
         return tuple(admitted)
 
     def next(self) -> Work | None:
-        """The next step, its KV blocks reserved; None when nothing runs. Decode batches and prompt chunks take turns."""
+        """The next step, with its blocks and state slots; None when nothing runs. Decode batches and prompt chunks take turns."""
         decoding = tuple(one for one in self._running if one.phase == "decode")
         prefilling = next((one for one in self._running if one.phase == "prefill"), None)
         if decoding and not (prefilling and self._decoded_last):
             work = Work("decode", decoding)
         elif prefilling:
             chunk = min(self._chunk, SHARED_CHUNK) if decoding else self._chunk
-            work = Work("prefill", (prefilling,), min(chunk, prefilling.n_pending))
+            work = Work("prefill", (prefilling,), self._blocks.cut(prefilling.table, chunk, prefilling.n_pending))
         else:
             return None
         self._decoded_last = work.phase == "decode"
         for one in work.sequences:
             self._blocks.reserve(one.table, one.table.n_tokens + work.n_tokens)
+            if self._states.in_use:
+                self._states.prepare(one.hold, _mark(one, work.n_tokens) if work.phase == "prefill" else None)
         return work
 
     def _fits(self, sequence: Sequence) -> bool:
-        promised = sum(self._blocks.n_needed(one.limit) - len(one.table.blocks) for one in self._running)
-        return self._blocks.n_needed(sequence.limit) <= self._blocks.n_free - promised
+        return self._blocks.fits(sequence.limit, ((one.table, one.limit) for one in self._running))
+
+
+def _mark(sequence: Sequence, n_tokens: int) -> int | None:
+    """Where in the next n_tokens of a prompt the state is wanted as a snapshot."""
+    at, done = sequence.n_prompt - TAIL, sequence.table.n_tokens
+    return at if done < at <= done + n_tokens else None

@@ -10,6 +10,7 @@ from typing import Literal
 from engine.api.values import FinishReason, RequestId, SamplingParams, Usage
 from engine.sampling.chain import Sampler
 from engine.session.block_manager import BlockTable
+from engine.session.states import StateHold
 from engine.session.stops import StopMatcher
 from engine.tokenizer.stream_decoder import StreamDecoder
 
@@ -60,6 +61,7 @@ class Sequence:
     ends_at_eog: bool = True
     phase: Phase = "waiting"
     table: BlockTable = field(default_factory=BlockTable)
+    hold: StateHold = field(default_factory=StateHold)
     n_reused: int = 0
     n_unshown: int = 0
     reason: FinishReason | None = None

@@ -19,11 +19,16 @@ def mask_of(text: str) -> bytes:
 
 def join(parts: Iterable[Any], separator: str = "") -> str:
     """The strings of the parts joined, with their marks."""
-    strings = [part if isinstance(part, str) else str(part) for part in parts]
+    strings = [part if isinstance(part, str) else written(part) for part in parts]
     text = str.join(separator, strings)  # the plain one: a marked separator would come back here
     if all(type(part) is str for part in strings) and type(separator) is str:
         return text
     return Marked(text, mask_of(separator).join(mask_of(part) for part in strings))
+
+
+def written(value: Any) -> str:
+    """What `str` makes of a value that is no string; all of it is marked when a marked string is anywhere in it."""
+    return Marked(str(value)) if holds_marks(value) else str(value)
 
 
 def runs(text: str) -> list[tuple[str, bool]]:

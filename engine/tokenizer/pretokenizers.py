@@ -28,6 +28,10 @@ _GPT4O = (
     rf"[^\r\n\p{{L}}\p{{N}}]?{_UPPER}*{_LOWER}+{_CONTRACTIONS}?|[^\r\n\p{{L}}\p{{N}}]?{_UPPER}+{_LOWER}*{_CONTRACTIONS}?"
     r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|" + _SPACES
 )
+_TEKKEN = (
+    rf"[^\r\n\p{{L}}\p{{N}}]?{_UPPER}*{_LOWER}+|[^\r\n\p{{L}}\p{{N}}]?{_UPPER}+{_LOWER}*"
+    r"|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|" + _SPACES
+)
 # Letters with a case, as code points: editors like to normalise some of them into the letters they look like.
 _CASED_LETTERS = (
     "41-5A 61-7A B5 C0-D6 D8-F6 F8-1BA 1BC-1BF 1C4-293 295-2AF 370-373 376 377 37B-37D 37F 386 388-38A 38C 38E-3A1 3A3-3F5 "
@@ -69,13 +73,15 @@ _GPT4O_RULE = PreTokenizer((_GPT4O,))
 PRETOKENIZERS: dict[str, PreTokenizer] = {
     "default": PreTokenizer(_DEFAULT, tidies_blanks=True),
     **dict.fromkeys(("llama-bpe", "llama3", "llama-v3", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2"), _LLAMA3_RULE),
-    **dict.fromkeys(("qwen2", "deepseek-r1-qwen", "megrez", "kormo"), _QWEN2_RULE),
+    **dict.fromkeys(("qwen2", "deepseek-r1-qwen", "megrez", "kormo", "hunyuan"), _QWEN2_RULE),
     "qwen35": PreTokenizer((_QWEN35,)),
     "deepseek-llm": PreTokenizer(_DEEPSEEK_LLM),
     "deepseek-coder": PreTokenizer(_DEEPSEEK_CODER),
     "deepseek-v3": PreTokenizer(_DEEPSEEK_V3),
     "gpt-4o": _GPT4O_RULE,
     "llama4": _GPT4O_RULE,
+    "minimax-m2": _GPT4O_RULE,
+    "tekken": PreTokenizer((_TEKKEN,), ignore_merges=True, add_bos=True),
     "glm4": PreTokenizer((_LLAMA3,), ignore_merges=True, tidies_blanks=True),
     "chatglm-bpe": PreTokenizer((_LLAMA3,), tidies_blanks=True),
     **dict.fromkeys(("smollm", "command-r"), _SMOLLM_RULE),

@@ -21,7 +21,7 @@ from jinja2.sandbox import SandboxedEnvironment
 from jinja2.utils import pass_environment
 
 from engine.spawn import limit_this_process, memory_limit, serve
-from engine.tokenizer.marked import OWN, Marked, holds_marks, join, mark, runs
+from engine.tokenizer.marked import OWN, Marked, holds_marks, join, mark, runs, written
 from engine.tokenizer.template_rules import MAX_NUMBER, template_problem
 
 MEMORY_BYTES = 256 << 20
@@ -34,9 +34,9 @@ _ASSISTANT = "assistant"
 _SPECIAL_TOKENS = frozenset({"bos_token", "eos_token", "unk_token", "pad_token"})
 
 # Filters that hand their input on or keep its marks; the text of every other one counts as brought when its input did.
-_TRACKED_FILTERS = frozenset(
-    {"trim", "upper", "lower", "capitalize", "first", "last", "default", "d", "max", "min", "random", "reverse"}
-)
+_TRACKED_FILTERS = frozenset({"first", "last", "default", "d", "max", "min", "random", "reverse"})
+# These write what is no string as one first, which is where a list would lose its marks.
+_STRING_FILTERS = frozenset({"trim", "upper", "lower", "capitalize"})
 _FAILURES = (
     TemplateError,
     TypeError,
@@ -124,6 +124,16 @@ def _guard(function: Callable[..., Any]) -> Callable[..., Any]:
     return guarded
 
 
+def _of_string(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A filter of strings that keeps their marks."""
+
+    @functools.wraps(function)
+    def filtered(value: Any, *args: Any) -> Any:
+        return function(value if isinstance(value, str) else written(value), *args)
+
+    return filtered
+
+
 @pass_environment
 def _join(environment: Any, value: Iterable[Any], separator: str = "", attribute: Any = None) -> str:
     items = value if attribute is None else map(make_attrgetter(environment, attribute), value)
@@ -137,7 +147,7 @@ def _to_json(value: Any, ensure_ascii: bool = False, indent: Any = None, separat
 
 def _shown(value: Any) -> Any:
     """What an output expression prints: the written form of a list or mapping loses no marks."""
-    return Marked(str(value)) if isinstance(value, (list, tuple, dict)) and holds_marks(value) else value
+    return written(value) if isinstance(value, (list, tuple, dict)) else value
 
 
 def _raise_exception(message: str) -> None:
@@ -156,6 +166,7 @@ def _environment() -> _Environment:
         trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols, _Generation], finalize=_shown, cache_size=0
     )
     environment.filters = {name: f if name in _TRACKED_FILTERS else _guard(f) for name, f in FILTERS.items() if name != "attr"}
+    environment.filters |= {name: _of_string(FILTERS[name]) for name in _STRING_FILTERS}
     environment.filters |= {"tojson": _to_json, "join": _join}
     environment.globals.pop("lipsum", None)
     environment.globals |= {"raise_exception": _raise_exception, "range": _bounded_range}

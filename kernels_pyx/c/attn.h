@@ -14,8 +14,12 @@
 typedef void (*ld_attn_tile)(const float *a, size_t a_stride, const void *b, size_t b_stride, float *c, size_t c_stride,
                              const float *scale, int64_t m, int64_t k, int64_t n, int64_t ahead);
 
+// y[n] = x * scale: values of an 8-bit cache that share a scale. Any n, no alignment.
+typedef void (*ld_attn_widen)(const int8_t *x, float scale, float *y, int64_t n);
+
 typedef struct {
     ld_attn_tile tile[2]; // B is f32, f16
+    ld_attn_widen widen;
     ld_isa isa;           // which ISA serves
 } ld_attn_kernels;
 

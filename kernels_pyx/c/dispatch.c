@@ -8,17 +8,20 @@
 #include "dot/exact.h"
 #include "quantize/scalar.h"
 #include "vec/scalar.h"
+#include "delta/scalar.h"
 #if defined(__x86_64__)
 #include "panel.h"
 #include "dot/avx2.h"
 #include "quantize/avx2.h"
 #include "vec/avx2.h"
+#include "delta/avx2.h"
 #include "panel/unpack.h"
 #include "panel/avx2.h"
 #include "dot/avxvnni.h"
 #include "panel/avxvnni.h"
 #include "quantize/avx512.h"
 #include "vec/avx512.h"
+#include "delta/avx512.h"
 #include "panel/avx512.h"
 #include "panel/exact.h"
 #include "dot/avx512vnni.h"
@@ -34,6 +37,7 @@ typedef struct {
     int n_rows;
     const ld_vec_kernels *vec;
     ld_quantize q8_32, q8_256;
+    const ld_delta_kernels *delta;
 } ld_isa_kernels;
 
 #if defined(__x86_64__)
@@ -60,12 +64,15 @@ static const ld_kernel_row ld_rows_scalar[] = {LD_FLOAT_FORMATS(LD_ROW_FLOAT, sc
 #define LD_COUNTED(rows) rows, (int)(sizeof rows / sizeof *rows)
 
 static const ld_isa_kernels ld_added[LD_N_ISAS] = {
-    [LD_ISA_SCALAR] = {LD_COUNTED(ld_rows_scalar), &ld_vec_scalar, ld_quantize_q8_32_scalar, ld_quantize_q8_256_scalar},
+    [LD_ISA_SCALAR] = {LD_COUNTED(ld_rows_scalar), &ld_vec_scalar, ld_quantize_q8_32_scalar, ld_quantize_q8_256_scalar,
+                        &ld_delta_scalar},
 #if defined(__x86_64__)
-    [LD_ISA_AVX2] = {LD_COUNTED(ld_rows_avx2), &ld_vec_avx2, ld_quantize_q8_32_avx2, ld_quantize_q8_256_avx2},
-    [LD_ISA_AVXVNNI] = {LD_COUNTED(ld_rows_avxvnni), NULL, NULL, NULL},
-    [LD_ISA_AVX512] = {LD_COUNTED(ld_rows_avx512), &ld_vec_avx512, ld_quantize_q8_32_avx512, ld_quantize_q8_256_avx512},
-    [LD_ISA_AVX512VNNI] = {LD_COUNTED(ld_rows_avx512vnni), NULL, NULL, NULL},
+    [LD_ISA_AVX2] = {LD_COUNTED(ld_rows_avx2), &ld_vec_avx2, ld_quantize_q8_32_avx2, ld_quantize_q8_256_avx2,
+                      &ld_delta_avx2},
+    [LD_ISA_AVXVNNI] = {LD_COUNTED(ld_rows_avxvnni), NULL, NULL, NULL, NULL},
+    [LD_ISA_AVX512] = {LD_COUNTED(ld_rows_avx512), &ld_vec_avx512, ld_quantize_q8_32_avx512, ld_quantize_q8_256_avx512,
+                        &ld_delta_avx512},
+    [LD_ISA_AVX512VNNI] = {LD_COUNTED(ld_rows_avx512vnni), NULL, NULL, NULL, NULL},
 #endif
 };
 
@@ -108,6 +115,7 @@ static void ld_add_isa(ld_table *table, ld_format_kernels *formats, ld_isa isa) 
     const ld_isa_kernels *added = &ld_added[isa];
     for (int i = 0; i < added->n_rows; i++) ld_add_row(&formats[added->rows[i].format], &added->rows[i], isa);
     if (added->vec) table->vec = *added->vec;
+    if (added->delta) table->delta = *added->delta;
     if (added->q8_32) table->quantize[LD_ACT_Q8_32] = added->q8_32;
     if (added->q8_256) table->quantize[LD_ACT_Q8_256] = added->q8_256;
 }

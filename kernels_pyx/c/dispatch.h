@@ -44,14 +44,25 @@ typedef struct {
     void (*norm)(const float *x, const float *w, float scale, float *y, int64_t n); // y = x * scale * w (w may be NULL: 1)
     void (*silu_mul)(const float *gate, const float *up, float *y, int64_t n);      // y = gate * sigmoid(gate) * up
     void (*gelu_tanh_mul)(const float *gate, const float *up, float *y, int64_t n);
+    // y = min(gate, limit) * sigmoid(alpha * min(gate, limit)) * (clamp(up, -limit, limit) + 1)
+    void (*swiglu_clamped)(const float *gate, const float *up, float *y, int64_t n, float alpha, float limit);
     void (*add)(float *x, const float *y, int64_t n);                               // x += y
     void (*f32_to_f16)(const float *x, uint16_t *y, int64_t n);
     void (*f16_to_f32)(const uint16_t *x, float *y, int64_t n);
     float (*max)(const float *x, int64_t n);
     float (*exp_sum)(float *x, float max, int64_t n); // x = exp(x - max) in place; the sum
     int (*all_finite)(const float *x, int64_t n);
+    void (*sigmoid_mul)(float *x, const float *gate, int64_t n); // x *= sigmoid(gate)
     ld_isa isa;
 } ld_vec_kernels;
+
+// Gated DeltaNet, see delta.h.
+typedef struct {
+    void (*conv)(const float *const *x, const float *w, int64_t w_stride, int64_t taps, float *y, int64_t n);
+    void (*step)(const float *from, float *to, const float *k, const float *q, const float *v, float decay, float rate, float *out,
+                 int64_t dim);
+    ld_isa isa;
+} ld_delta_kernels;
 
 typedef struct {
     ld_isa isa; // the cap: min(detected, LAYERDECK_ISA)
@@ -59,6 +70,7 @@ typedef struct {
     int n_formats;
     ld_quantize quantize[LD_N_ACTS];
     ld_vec_kernels vec;
+    ld_delta_kernels delta;
 } ld_table;
 
 // The table for the active cap, and for one ISA by name (NULL where this machine lacks it): tests and selftest.

@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define LD_GUARD_MAX 256
+#define LD_GUARD_MAX 1024
 
 // Maps size > 0 bytes of fd; the slot (>= 0) goes to *slot. NULL with errno set on failure.
 uint8_t *ld_guard_map(int fd, size_t size, int *slot);

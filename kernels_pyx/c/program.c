@@ -20,7 +20,7 @@ typedef struct {
 
 typedef struct {
     _Alignas(64) _Atomic int64_t done;
-    _Atomic int64_t finished; // ROUTE: tasks whose scores are there
+    _Atomic int64_t finished; // ROUTE: tasks that are through but for the grouping
     int64_t tasks;
 } counter;
 
@@ -28,7 +28,9 @@ struct ld_program {
     ld_node *nodes;
     counter *counters; // [n_ops]
     share *shares;     // [n_ops][n_workers]
-    int64_t n_ops, max_rows, max_position, n_blocks, n_vocab, scratch_stride;
+    int64_t n_ops, max_rows, max_position, n_groups, n_states, n_vocab, scratch_stride;
+    int64_t n_blocks[LD_MAX_GROUPS];
+    int64_t window[LD_MAX_GROUPS]; // the widest that an op of the group reads, 0 = all keys, -1 = no op reads any
     int n_workers;
     const ld_table *table;
     const ld_attn_kernels *attn;
@@ -74,29 +76,51 @@ static int64_t vocab_of(const ld_op *ops, int64_t n_ops) {
     return n;
 }
 
+// Takes note of how far back the op reads its group's cache.
+static const char *widen(ld_program *p, const ld_op *op) {
+    switch (op->kind) {
+    case LD_OP_POSITION: case LD_OP_ATTEND_ROWS: case LD_OP_ATTEND_TILES: break;
+    case LD_OP_LATENT_POSITION: case LD_OP_LATENT_ROWS: case LD_OP_LATENT_TILES: case LD_OP_LATENT_HEADS: break;
+    default: return NULL;
+    }
+    if (op->cache_group < 0 || op->cache_group >= p->n_groups) return "a cache group that does not exist";
+    int64_t *widest = &p->window[op->cache_group], window = op->kind == LD_OP_POSITION ? 1 : op->window;
+    if (*widest != 0 && (window == 0 || window > *widest)) *widest = window;
+    return NULL;
+}
+
 ld_program *ld_program_new(const ld_op *ops, int64_t n_ops, uint8_t *base, int64_t bytes, int64_t max_rows, int64_t max_position,
-                           int64_t n_blocks, int n_workers, const ld_table *table, char *message, size_t message_size) {
+                           const int64_t *n_blocks, int64_t n_groups, int64_t n_states, int n_workers, const ld_table *table, char *message,
+                           size_t message_size) {
     ld_program *p = calloc(1, sizeof *p);
     const char *wrong = p ? NULL : "no memory";
     int64_t at = 0, scratch = 0;
     if (p) {
-        *p = (ld_program){.n_ops = n_ops, .max_rows = max_rows, .max_position = max_position, .n_blocks = n_blocks,
+        *p = (ld_program){.n_ops = n_ops, .max_rows = max_rows, .max_position = max_position, .n_groups = n_groups, .n_states = n_states,
                           .n_workers = n_workers, .table = table, .attn = ld_attn_for(table->isa), .base = base,
                           .n_vocab = vocab_of(ops, n_ops)};
         p->nodes = calloc(n_ops, sizeof *p->nodes);
         p->counters = aligned_alloc(64, n_ops * sizeof *p->counters);
         p->shares = aligned_alloc(64, n_ops * n_workers * sizeof *p->shares);
         if (!p->nodes || !p->counters || !p->shares) wrong = "no memory";
+        if (n_groups < 1 || n_groups > LD_MAX_GROUPS) wrong = "too many cache groups";
+        for (int64_t g = 0; !wrong && g < n_groups; g++) p->n_blocks[g] = n_blocks[g], p->window[g] = -1;
     }
     for (; !wrong && at < n_ops; at++) {
         ld_node *node = &p->nodes[at];
         node->op = ops[at];
         node->index = (int)at;
         resolve(node, table);
+        node->own_rows = ops[at].kind == LD_OP_EXPERTS_DOWN ? max_rows * ops[at].n_used : LD_FEW_MAX;
         wrong = ld_node_check(node, max_rows, bytes, table);
+        if (!wrong) wrong = widen(p, &node->op);
         if (wrong) break;
-        if (node->op.kind == LD_OP_LINEAR || node->op.kind == LD_OP_ROUTE) ld_linear_split(node, n_workers);
+        if (node->op.kind == LD_OP_LINEAR) ld_linear_split(node, n_workers);
+        if (node->op.kind == LD_OP_ROUTE) ld_route_split(node, max_rows, n_workers);
         if (node->op.kind == LD_OP_EXPERTS_UP || node->op.kind == LD_OP_EXPERTS_DOWN) ld_experts_split(node, n_workers);
+        if (node->op.kind == LD_OP_HEADS) ld_heads_split(node, n_workers);
+        if (node->op.kind == LD_OP_LATENT_HEADS) ld_decompress_split(node, n_workers);
+        if (node->op.kind == LD_OP_DELTA_CHUNKS) ld_delta_split(node, n_workers);
         if (node->op.kind == LD_OP_ATTEND_TILES) node->tile_rows = ld_attend_tile_rows(&node->op);
         int64_t need = ld_node_scratch(node, max_rows);
         if (need > scratch) scratch = need;
@@ -125,23 +149,54 @@ int64_t ld_program_scratch_bytes(const ld_program *p) { return p->scratch_stride
 
 // ---- running ----
 
+// Every sequence has one run of rows, and nobody writes a slot that another reads or writes.
+static const char *check_states(const ld_program *p, const ld_step_state *s) {
+    if (!s->states) return "a model with states was given none";
+    for (int64_t r = 1; r < s->n_rows; r++)
+        if (s->seq_of_row[r] == s->seq_of_row[r - 1] ? s->positions[r] != s->positions[r - 1] + 1
+                                                    : s->seq_of_row[r] < s->seq_of_row[r - 1])
+            return "the rows of a sequence are not in order";
+    for (int64_t r = 0; r < s->n_rows; r++) {
+        if (r && s->seq_of_row[r] == s->seq_of_row[r - 1]) continue;
+        int64_t seq = s->seq_of_row[r], n = 1;
+        const int32_t *use = s->states + 4 * seq;
+        while (r + n < s->n_rows && s->seq_of_row[r + n] == seq) n++;
+        int reads = s->positions[r] > 0;
+        if ((reads && (use[0] < 0 || use[0] >= p->n_states)) || use[1] < 0 || use[1] >= p->n_states || use[2] >= p->n_states)
+            return "a state slot is out of range";
+        if (use[2] >= 0 && (use[3] < 1 || use[3] > n || use[2] == use[1])) return "a state is wanted that the step does not reach";
+        for (int64_t other = 0; other < s->n_seqs; other++) {
+            const int32_t *theirs = s->states + 4 * other;
+            for (int i = 1; i < 3; i++)
+                if (use[i] >= 0 && (use[i] == theirs[0] || (other != seq && (use[i] == theirs[1] || use[i] == theirs[2]))))
+                    return "a state slot is written that is still needed";
+        }
+    }
+    return NULL;
+}
+
 const char *ld_program_check(const ld_program *p, const ld_step_state *s) {
     if (s->n_rows < 1 || s->n_rows > p->max_rows) return "the number of rows does not fit the program";
     if (s->n_out < 0 || s->n_out > p->max_rows || s->n_seqs < 1) return "the number of wanted rows or sequences is wrong";
+    if (s->n_groups != p->n_groups) return "the number of cache groups is wrong";
     for (int64_t r = 0; r < s->n_rows; r++) {
         if (s->token_ids[r] < 0 || s->token_ids[r] >= p->n_vocab) return "a token id is out of range";
         if (s->positions[r] < 0 || s->positions[r] >= p->max_position) return "a position is beyond the context";
         if (s->seq_of_row[r] < 0 || s->seq_of_row[r] >= s->n_seqs) return "a row belongs to no sequence";
         if (s->positions[r] / LD_BLOCK >= s->table_stride) return "a block table is too short";
-        const int32_t *table = s->block_table + s->seq_of_row[r] * s->table_stride;
         int64_t last = s->positions[r] / LD_BLOCK;
-        if (r && s->seq_of_row[r] == s->seq_of_row[r - 1] && s->positions[r - 1] / LD_BLOCK == last) continue; // seen just now
-        for (int64_t b = 0; b <= last; b++)
-            if (table[b] < 0 || table[b] >= p->n_blocks) return "a block id is out of range";
+        if (r && s->seq_of_row[r] == s->seq_of_row[r - 1] && s->positions[r] > s->positions[r - 1] &&
+            s->positions[r - 1] / LD_BLOCK == last)
+            continue; // seen just now
+        for (int64_t g = 0; g < p->n_groups; g++) {
+            const int32_t *table = ld_blocks_of(s, g, r);
+            for (int64_t b = p->window[g] < 0 ? last + 1 : ld_first_block(p->window[g], s->positions[r]); b <= last; b++)
+                if (table[b] < 0 || table[b] >= p->n_blocks[g]) return "a block id is out of range";
+        }
     }
     for (int64_t i = 0; i < s->n_out; i++)
         if (s->out_rows[i] < 0 || s->out_rows[i] >= s->n_rows) return "a wanted row is not in the batch";
-    return NULL;
+    return p->n_states ? check_states(p, s) : NULL;
 }
 
 void ld_program_start(ld_program *p, ld_step_state *s) {
@@ -248,9 +303,17 @@ int64_t ld_node_scratch(const ld_node *node, int64_t max_rows) {
     case LD_OP_EXPERTS_UP:
     case LD_OP_EXPERTS_DOWN: return ld_experts_scratch(node, max_rows);
     case LD_OP_PREPARE: return node->op.width * 4 + 64;
+    case LD_OP_NORM: return node->op.flags & LD_F_ADD ? node->op.width * 4 : 0;
     case LD_OP_POSITION: return ld_round(node->op.head_dim, 16) * 4 + ld_v_pad(node->op.v_dim) * 4;
     case LD_OP_ATTEND_ROWS:
     case LD_OP_ATTEND_TILES: return ld_attend_scratch(node);
+    case LD_OP_HEADS: return ld_heads_scratch(node, max_rows);
+    case LD_OP_LATENT_POSITION: return (node->op.width + node->op.n_rot) * 4 + 64;
+    case LD_OP_LATENT_ROWS:
+    case LD_OP_LATENT_TILES: return ld_latent_scratch(node);
+    case LD_OP_LATENT_HEADS: return ld_decompress_scratch(node, max_rows);
+    case LD_OP_DELTA_ROWS:
+    case LD_OP_DELTA_CHUNKS: return ld_delta_scratch(node);
     default: return 0;
     }
 }
@@ -258,12 +321,18 @@ int64_t ld_node_scratch(const ld_node *node, int64_t max_rows) {
 int64_t ld_node_tasks(const ld_node *node, const ld_step_state *state) {
     int64_t rows = ld_node_rows(node, state);
     switch (node->op.kind) {
-    case LD_OP_LINEAR:
-    case LD_OP_ROUTE: return ld_linear_tasks(node, rows);
+    case LD_OP_LINEAR: return ld_linear_tasks(node, rows);
+    case LD_OP_ROUTE: return ld_route_tasks(node, rows);
     case LD_OP_EXPERTS_UP:
     case LD_OP_EXPERTS_DOWN: return ld_experts_tasks(node, rows);
     case LD_OP_ATTEND_ROWS:
     case LD_OP_ATTEND_TILES: return ld_attend_tasks(node, state);
+    case LD_OP_HEADS: return ld_heads_tasks(node, rows);
+    case LD_OP_LATENT_ROWS:
+    case LD_OP_LATENT_TILES: return ld_latent_tasks(node, state);
+    case LD_OP_LATENT_HEADS: return ld_decompress_tasks(node, rows);
+    case LD_OP_DELTA_ROWS:
+    case LD_OP_DELTA_CHUNKS: return ld_delta_tasks(node, state);
     default: return (rows + LD_POINTWISE_ROWS - 1) / LD_POINTWISE_ROWS;
     }
 }
@@ -273,13 +342,20 @@ void ld_node_task(const ld_node *node, ld_ctx *ctx, int64_t task) {
     case LD_OP_EMBED: ld_embed_task(node, ctx, task); break;
     case LD_OP_NORM: ld_norm_task(node, ctx, task); break;
     case LD_OP_PREPARE: ld_prepare_task(node, ctx, task); break;
-    case LD_OP_LINEAR:
-    case LD_OP_ROUTE: ld_linear_task(node, ctx, task); break;
+    case LD_OP_LINEAR: ld_linear_task(node, ctx, task); break;
+    case LD_OP_ROUTE: ld_route_task(node, ctx, task); break;
     case LD_OP_EXPERTS_UP: ld_experts_up_task(node, ctx, task); break;
     case LD_OP_EXPERTS_DOWN: ld_experts_down_task(node, ctx, task); break;
     case LD_OP_POSITION: ld_position_task(node, ctx, task); break;
     case LD_OP_ATTEND_ROWS: ld_attend_rows_task(node, ctx, task); break;
     case LD_OP_ATTEND_TILES: ld_attend_tiles_task(node, ctx, task); break;
+    case LD_OP_HEADS: ld_heads_task(node, ctx, task); break;
+    case LD_OP_LATENT_POSITION: ld_latent_position_task(node, ctx, task); break;
+    case LD_OP_LATENT_ROWS: ld_latent_rows_task(node, ctx, task); break;
+    case LD_OP_LATENT_TILES: ld_latent_tiles_task(node, ctx, task); break;
+    case LD_OP_LATENT_HEADS: ld_decompress_task(node, ctx, task); break;
+    case LD_OP_DELTA_ROWS: ld_delta_rows_task(node, ctx, task); break;
+    case LD_OP_DELTA_CHUNKS: ld_delta_chunks_task(node, ctx, task); break;
     case LD_OP_ADD: ld_add_task(node, ctx, task); break;
     case LD_OP_GATED_ACT: ld_gated_act_task(node, ctx, task); break;
     case LD_OP_ROWS: ld_rows_task(node, ctx, task); break;

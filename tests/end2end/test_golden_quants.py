@@ -1,4 +1,4 @@
-"""Quantised qwen3 models against logits recorded from the same file with every tensor dequantised: the numpy run within f32
+"""Quantised models against logits recorded from the same file with every tensor dequantised: the numpy run within f32
 rounding, the compiled run in f32 alike, and with its default kernels within twice the noise that 8-bit activations bring."""
 
 from __future__ import annotations
@@ -23,7 +23,13 @@ from tests.helpers.runs import EXACT, open_model
 
 DENSE = ["IQ3_S", "IQ4_NL", "IQ4_XS", "Q2_K", "Q3_K", "Q4_0", "Q4_1", "Q4_K", "Q4_K_M-mix", "Q5_K", "Q6_K", "Q8_0"]
 MOE = ["IQ4_XS", "MXFP4_MOE-mix", "Q2_K", "Q4_K", "Q6_K"]
-NAMES = [*(f"q256-qwen3.{quant}" for quant in DENSE), *(f"q256-qwen3moe.{quant}" for quant in MOE)]
+HYBRID = ["IQ4_XS", "Q4_K_M-mix"]
+NAMES = [
+    *(f"q256-qwen3.{quant}" for quant in DENSE),
+    *(f"q256-qwen3moe.{quant}" for quant in MOE),
+    *(f"q256-qwen35moe.{quant}" for quant in HYBRID),
+    "q256-deepseek2.Q4_K_M-mix",
+]
 PROMPTS = {"short": "short_logits", "medium": "medium_logits_last16"}
 
 
@@ -42,7 +48,7 @@ def test_every_file_is_named_here() -> None:
     folder = goldens()
     if folder is None:
         pytest.skip("LAYERDECK_GOLDENS is unset")
-    found = {path.stem for path in (folder / "quant").glob("q256-qwen3*.gguf") if not path.stem.startswith("q256-qwen35")}
+    found = {path.stem for path in (folder / "quant").glob("q256-*.gguf")}
     assert found == set(NAMES)
 
 

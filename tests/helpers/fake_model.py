@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from engine.runtime.cache_groups import CacheGroup
 from engine.runtime.step import StepBatch
 
 BLOCK = 32
@@ -43,9 +44,15 @@ class FakeModel:
     n_blocks: int = 8
     steps: list[StepBatch] = field(default_factory=list)
     fail_with: Exception | None = None
+    state_slots: tuple[int, int] = (0, 0)
 
     def __post_init__(self) -> None:
         self.cache = np.full((self.n_blocks, BLOCK), -1, np.int64)
+
+    @property
+    def cache_groups(self) -> tuple[CacheGroup, ...]:
+        """One pool of blocks."""
+        return (CacheGroup(None, self.n_blocks, self.n_blocks, self.n_blocks),)
 
     def step(self, batch: StepBatch) -> npt.NDArray[np.float32]:
         """One-hot logits [n_out, N_VOCAB]."""
@@ -54,10 +61,10 @@ class FakeModel:
             error, self.fail_with = self.fail_with, None
             raise error
         for token, position, seq in zip(batch.token_ids, batch.positions, batch.seq_of_row, strict=True):
-            self.cache[batch.block_tables[seq][position // BLOCK], position % BLOCK] = token
+            self.cache[batch.block_tables[seq][0][position // BLOCK], position % BLOCK] = token
         logits = np.zeros((len(batch.out_rows), N_VOCAB), np.float32)
         for out, row in enumerate(batch.out_rows):
-            table, position = batch.block_tables[batch.seq_of_row[row]], batch.positions[row]
+            table, position = batch.block_tables[batch.seq_of_row[row]][0], batch.positions[row]
             seen = self.cache[table].reshape(-1)[: position + 1].tolist()
             logits[out, next_token(seen)] = 10.0
         return logits

@@ -15,7 +15,24 @@ from engine.runtime.step import StepBatch
 from tests.helpers.models import GOLDEN
 
 LLAMAS = ("llama-gqa-rope3", "llama-mha-spm")
-MODELS = (*LLAMAS, "qwen3", "qwen3-yarn", "qwen3moe")
+DEEPSEEKS = tuple(f"deepseek2-{size}{layout}" for size in ("lite", "v3") for layout in ("", "-legacy-kv_b"))
+HYBRIDS = ("qwen35", "qwen35moe", "qwen35moe-fused-gate_up", "qwen3next", "qwen3next-legacy-ssm_in")
+TRANSFORMERS = ("ernie4_5-moe", "hunyuan-moe", "minimax-m2", "mistral3")
+"""Recorded by `tests.helpers.hf_models`."""
+MODELS = (
+    *LLAMAS,
+    "qwen3",
+    "qwen3-yarn",
+    "qwen3moe",
+    "qwen2",
+    "qwen2moe",
+    "glm4moe",
+    "gemma3",
+    "gpt-oss",
+    *DEEPSEEKS,
+    *HYBRIDS,
+    *TRANSFORMERS,
+)
 PROMPTS = ("short", "medium", "long")
 BLOCK = 32
 
@@ -57,8 +74,12 @@ class Golden:
 
 
 def golden(name: str) -> Golden:
-    """A golden model by name."""
-    return Golden(GOLDEN / f"models/{name}.f16.gguf", arrays(GOLDEN / f"models/{name}.golden.npz"))
+    """A golden model by name. Where another engine rounds less, its logits (`.hf.npz`) count."""
+    path = GOLDEN / f"models/{name}.hf.npz"
+    return Golden(
+        GOLDEN / f"models/{name}.f16.gguf",
+        arrays(GOLDEN / f"models/{name}.golden.npz") | (arrays(path) if path.exists() else {}),
+    )
 
 
 def arrays(path: Path) -> dict[str, Any]:

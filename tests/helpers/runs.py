@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import struct
 from collections.abc import Callable, Sequence
@@ -13,7 +14,18 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.arch.registry import build_spec
-from engine.arch.spec import BlockSpec, DenseFfn, Linear, ModelSpec, MoeFfn, Norm
+from engine.arch.spec import (
+    DEFAULT_ROUTING,
+    Act,
+    BlockSpec,
+    DenseFfn,
+    Linear,
+    ModelSpec,
+    MoeFfn,
+    Norm,
+    Routing,
+    SharedExpert,
+)
 from engine.gguf import types
 from engine.gguf.reader import read_gguf
 from engine.graph.build import build_graph
@@ -67,6 +79,9 @@ def write_model(
     def vector(name: str, n: int, low: float, high: float) -> Tensor:
         return (name, (n,), 0, struct.pack(f"<{n}f", *(rng.uniform(low, high) for _ in range(n))))
 
+    def matrix_of(name: str, *shape: int) -> Tensor:
+        return (name, shape, 0, vector(name, math.prod(shape), -1.0, 1.0)[3])
+
     def weight(name: str, *shape: int) -> Tensor:
         return (name, shape, matrix, tensor_bytes(shape, matrix, rng, 1.5 * shape[0] ** -0.5))
 
@@ -83,6 +98,8 @@ def write_model(
             weight(at + "attn_q.weight", n_embd, n_heads * head_dim),
             weight(at + "attn_k.weight", n_embd, n_kv_heads * head_dim),
             weight(at + "attn_v.weight", n_embd, n_kv_heads * v_dim),
+            vector(at + "test_q_norm.weight", n_heads * head_dim, 0.5, 1.5),
+            vector(at + "test_k_norm.weight", n_kv_heads * head_dim, 0.5, 1.5),
             vector(at + "test_q.bias", n_heads * head_dim, -1.0, 1.0),
             vector(at + "test_down.bias", n_embd, -1.0, 1.0),
             vector(at + "test_gate.bias", n_ff, -1.0, 1.0),
@@ -96,8 +113,16 @@ def write_model(
                 (at + "router.weight", (n_embd, n_experts), 0, tensor_bytes((n_embd, n_experts), 0, rng, 1.5 * n_embd**-0.5)),
                 weight(at + "gate_exps.weight", n_embd, n_ff, n_experts),
                 weight(at + "up_exps.weight", n_embd, n_ff, n_experts),
+                weight(at + "gate_up_exps.weight", n_embd, 2 * n_ff, n_experts),
                 weight(at + "down_exps.weight", n_ff, n_embd, n_experts),
+                vector(at + "router.bias", n_experts, -0.5, 0.5),
+                vector(at + "pick.bias", n_experts, -0.3, 0.3),
+                matrix_of(at + "gate_exps.bias", n_ff, n_experts),
+                matrix_of(at + "up_exps.bias", n_ff, n_experts),
+                matrix_of(at + "down_exps.bias", n_embd, n_experts),
+                vector(at + "share.weight", n_embd, -0.3, 0.3),
             ]
+    tensors += [vector(f"blk.{i}.test_sinks.weight", n_heads, -2.0, 4.0) for i in range(n_layers)]
     path.write_bytes(build_gguf(metadata, tensors))
     return path
 
@@ -121,22 +146,43 @@ def everything(spec: ModelSpec) -> ModelSpec:
     return replace(spec, blocks=tuple(change(block) for block in spec.blocks))
 
 
-def mixture(n_experts: int, n_used: int, *, norm_weights: bool = True) -> Change:
-    """Every block but the first a mixture of experts."""
+def mixture(
+    n_experts: int,
+    n_used: int,
+    routing: Routing = DEFAULT_ROUTING,
+    *,
+    act: Act = "silu",
+    biased: bool = False,
+    fused: bool = False,
+    shared: bool = False,
+    gated: bool = False,
+) -> Change:
+    """Every block but the first a mixture of experts.
+
+    A bias in `routing` is any name: each block gets its own. biased: router and experts; fused: gate and up in one tensor;
+    shared: the block's dense network beside the experts; gated: times a gate of its own.
+    """
 
     def change(block: BlockSpec) -> BlockSpec:
         at, ffn = f"blk.{block.index}.", block.ffn
         if block.index == 0:
             return block
         assert isinstance(ffn, DenseFfn)
+
+        def linear(like: Linear, name: str, tensor: str = "") -> Linear:
+            return replace(like, weight=f"{at}{tensor or name}.weight", bias=f"{at}{name}.bias" if biased else None)
+
+        gate = Linear(at + "share.weight", ffn.gate.n_in, 1) if gated else None
         experts = MoeFfn(
-            router=Linear(at + "router.weight", ffn.gate.n_in, n_experts),
-            gate=replace(ffn.gate, weight=at + "gate_exps.weight"),
-            up=replace(ffn.up, weight=at + "up_exps.weight"),
-            down=replace(ffn.down, weight=at + "down_exps.weight"),
+            router=replace(linear(ffn.gate, "router"), n_out=n_experts),
+            gate=linear(ffn.gate, "gate_exps", "gate_up_exps" if fused else ""),
+            up=linear(ffn.up, "up_exps", "gate_up_exps" if fused else ""),
+            down=linear(ffn.down, "down_exps"),
             n_experts=n_experts,
             n_used=n_used,
-            norm_weights=norm_weights,
+            routing=routing if routing.bias is None else replace(routing, bias=at + "pick.bias"),
+            act=act,
+            shared=SharedExpert(replace(ffn, act=act), gate) if shared else None,
         )
         return replace(block, ffn=experts)
 

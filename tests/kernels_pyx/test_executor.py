@@ -12,7 +12,7 @@ import pytest
 from engine.program.fuse import FEW_ROWS
 from engine.program.fuse import MAX_WEIGHTS as FUSED_WEIGHTS
 from engine.program.lower import DECODE_BUCKETS
-from engine.runtime.cpu_lane import Flag, Kind
+from engine.runtime.descriptor import Flag, Kind
 from kernels_pyx.arena import Arena
 from kernels_pyx.executor import FEW_MAX, MAX_WEIGHTS, OP_DTYPE, AbortFlag, CpuProgram
 from kernels_pyx.pool import Pool
@@ -45,7 +45,7 @@ def _run(program: CpuProgram, ids: list[int], wanted: list[int]) -> tuple[npt.ND
     n = len(ids)
     zeros = np.zeros(n, np.int32)
     out = np.zeros((len(wanted), N), np.float32)
-    table = np.zeros((1, 4), np.int32)
+    table = np.zeros((1, 1, 4), np.int32)
     state = program.run(np.asarray(ids, np.int32), zeros, zeros, table, np.asarray(wanted, np.int32), out, AbortFlag())
     return out, state
 
@@ -65,7 +65,7 @@ def test_bad_values_name_the_op() -> None:
 
 def test_python_and_c_agree_on_limits() -> None:
     assert (FEW_ROWS, DECODE_BUCKETS[-1], FUSED_WEIGHTS) == (FEW_MAX, FEW_MAX, MAX_WEIGHTS)
-    assert OP_DTYPE["kind"] == np.int32 and OP_DTYPE["w_data"].shape == (3,)
+    assert OP_DTYPE["kind"] == np.int32 and OP_DTYPE["w_data"].shape == (MAX_WEIGHTS,)
     assert OP_DTYPE.itemsize % 8 == 0
 
 
@@ -91,7 +91,7 @@ def _set(op: int, name: str, value: Any) -> Callable[[npt.NDArray[np.void]], Non
         (_set(1, "w_format", -1), r"op 1 .*without kernels"),
         (_set(1, "w_stride", 8), r"op 1 .*overlap"),
         (_set(1, "w_data", 0), r"op 1 .*missing"),
-        (_set(1, "n_weights", 4), r"op 1 .*number of weights"),
+        (_set(1, "n_weights", MAX_WEIGHTS + 1), r"op 1 .*number of weights"),
         (_set(1, "flags", Flag.PREPARED | Flag.OUT_ROWS), r"op 1 .*activations outside"),
         (_set(1, "flags", Flag.SYNC), r"op 1 .*logits of other rows"),
         (_set(1, "kind", Kind.ATTEND_ROWS), r"op 1 .*bad heads"),
@@ -110,10 +110,10 @@ def test_abort_flag_stops_before_the_first_op() -> None:
     flag.set()
     one, out = np.zeros(1, np.int32), np.zeros((1, N), np.float32)
     assert flag.is_set
-    assert program.run(one, one, one, np.zeros((1, 1), np.int32), one, out, flag) == (True, -1)
+    assert program.run(one, one, one, np.zeros((1, 1, 1), np.int32), one, out, flag) == (True, -1)
     assert not out.any()
     flag.clear()
-    assert program.run(one, one, one, np.zeros((1, 1), np.int32), one, out, flag) == (False, -1)
+    assert program.run(one, one, one, np.zeros((1, 1, 1), np.int32), one, out, flag) == (False, -1)
 
 
 def test_closed_pools_and_arenas_are_noticed() -> None:

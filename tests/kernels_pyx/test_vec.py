@@ -66,6 +66,21 @@ def test_gelu_tanh_mul(isa: str) -> None:
 
 
 @pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize(("alpha", "limit"), [(1.702, 7.0), (1.0, 0.5)])
+def test_swiglu_clamped(isa: str, alpha: float, limit: float) -> None:
+    for n in LENGTHS:
+        gate, up = values(n, 9), values(n, 9, seed=1)
+        y, guard = guarded(n)
+        probe.swiglu_clamped(isa, gate, up, y, alpha, limit)
+        g, u = np.minimum(gate.astype(np.float64), limit), np.clip(up.astype(np.float64), -limit, limit)
+        np.testing.assert_allclose(y, g / (1 + np.exp(-alpha * g)) * (u + 1), rtol=3e-6, atol=1e-6)
+        assert (guard == 7.25).all()
+    gate[:], up[-1] = -1e30, np.nan
+    probe.swiglu_clamped(isa, gate, up, y, alpha, limit)
+    assert (y[:-1] == 0).all() and np.isnan(y[-1])
+
+
+@pytest.mark.parametrize("isa", ISAS)
 def test_gates_at_the_ends_of_the_range(isa: str) -> None:
     gate = np.array([-1e30, -200, -100, -88, 88, 100, 200, 1e30] * 3, np.float32)
     y = np.empty_like(gate)

@@ -1,14 +1,19 @@
 """The llama family: Llama 1 to 3, Mistral, Mixtral, SmolLM2 and whatever else carries `general.architecture = llama`.
 
+Mistral 3 (Mistral Small 3.1 and later, Ministral 3) is a llama whose queries grow with the logarithm of the position.
+
 Pre-norm blocks, grouped-query attention, interleaved RoPE (the converter permuted q and k rows), SwiGLU or a mixture of it.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from engine.arch.experts import MAX_EXPERTS, moe_ffn
 from engine.arch.hparams import Header
-from engine.arch.parts import MAX_EXPERTS, attention, decoder, dense_ffn, frame, moe_ffn, norm
+from engine.arch.parts import attention, decoder, dense_ffn, frame, norm
 from engine.arch.registry import family
-from engine.arch.spec import BlockSpec, ModelSpec
+from engine.arch.spec import Attention, BlockSpec, ModelSpec, Temperature
 
 
 @family("llama")
@@ -32,3 +37,19 @@ def build(header: Header) -> ModelSpec:
         for index, n_ff in enumerate(widths)
     )
     return decoder(header, common, blocks)
+
+
+@family("mistral3")
+def build_mistral3(header: Header) -> ModelSpec:
+    """The ModelSpec of a mistral3 file. Raises like `build`."""
+    spec = build(header)
+    beta = header.number("attention.temperature_scale", 0.0, low=0.0, high=100.0)
+    if beta == 0.0:
+        return spec
+    trained = header.integer("rope.scaling.original_context_length", spec.context_length, low=1, high=1 << 30)
+    factor = Temperature(beta, trained)
+    blocks = []
+    for block in spec.blocks:
+        assert isinstance(block.mixer, Attention)
+        blocks.append(replace(block, mixer=replace(block.mixer, temperature=factor)))
+    return replace(spec, blocks=tuple(blocks))

@@ -5,8 +5,9 @@ Heads of key_length values whatever the width of the model, NeoX RoPE, SwiGLU, a
 
 from __future__ import annotations
 
+from engine.arch.experts import moe_ffn
 from engine.arch.hparams import Header
-from engine.arch.parts import Frame, attention, decoder, dense_ffn, frame, moe_ffn, norm
+from engine.arch.parts import Frame, attention, decoder, dense_ffn, frame, norm
 from engine.arch.registry import family
 from engine.arch.spec import BlockSpec, DenseFfn, ModelSpec, MoeFfn
 

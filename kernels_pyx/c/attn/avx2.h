@@ -67,4 +67,11 @@ static void tile_f16_avx2(const float *a, size_t a_stride, const void *b, size_t
     tile_avx2(a, a_stride, b, b_stride, c, c_stride, scale, m, k, n, ahead, 2);
 }
 
+static void widen_avx2(const int8_t *x, float scale, float *y, int64_t n) {
+    const __m256 factor = _mm256_set1_ps(scale);
+    int64_t i = 0;
+    for (; i + 8 <= n; i += 8) _mm256_storeu_ps(y + i, _mm256_mul_ps(load_avx2(x, i, 1), factor));
+    for (; i < n; i++) y[i] = (float)x[i] * scale;
+}
+
 #pragma GCC pop_options

@@ -1,4 +1,4 @@
-// Mixtures of experts: picking experts for each row, grouping the rows by expert, and the products of each group.
+// Mixtures of experts: the products of each group of rows that pass one expert. Who passes whom is in route.c.
 #include <string.h>
 
 #include "ops.h"
@@ -9,11 +9,6 @@
 #define DOWN_CHUNK (2 * LD_PANEL_ROWS) // more here: a task goes through the activations of all groups
 
 static int64_t groups_max(const ld_node *node, int64_t n_rows) { return ld_min(node->op.n_experts, n_rows * node->op.n_used); }
-
-static ld_routes routes_of(const ld_node *node, const ld_ctx *ctx) {
-    int64_t rows = node->op.flags & LD_F_OUT_ROWS ? ctx->state->n_out : ctx->state->n_rows;
-    return ld_routes_in(ctx->base + node->op.routes_offset, node->op.n_experts, rows * node->op.n_used);
-}
 
 void ld_experts_split(ld_node *node, int n_workers) {
     const ld_op *op = &node->op;
@@ -60,64 +55,6 @@ static uint8_t *unpack_room(const ld_node *node, const ld_ctx *ctx, int64_t n_ro
     return ctx->scratch + ld_input_bytes(node) + gather_bytes(node, n_rows) + product_bytes(node, n_rows);
 }
 
-// Scratch of picking: per expert and per slot a few words.
-int64_t ld_route_scratch(const ld_node *node, int64_t max_rows) {
-    int64_t picking = 4 * node->op.n_experts + 8 * max_rows * node->op.n_used, scores = ld_linear_scratch(node, max_rows);
-    return picking > scores ? picking : scores;
-}
-
-// The n_used largest of n scores, largest first; of equals the lower id. Values that are no numbers still give valid ids.
-static void pick(const float *scores, int64_t n, int64_t n_used, int32_t *ids) {
-    int64_t held = 0;
-    for (int64_t e = 0; e < n; e++) {
-        if (held == n_used && !(scores[e] > scores[ids[held - 1]])) continue;
-        int64_t at = held < n_used ? held++ : held - 1;
-        for (; at > 0 && scores[e] > scores[ids[at - 1]]; at--) ids[at] = ids[at - 1];
-        ids[at] = (int32_t)e;
-    }
-}
-
-void ld_route(const ld_node *node, ld_ctx *ctx) {
-    const ld_op *op = &node->op;
-    int64_t n_rows = ld_node_rows(node, ctx->state), n = op->n_experts, used = op->n_used;
-    ld_routes to = routes_of(node, ctx);
-    for (int64_t i = 0; i <= n; i++) to.start[i] = 0;
-    // First the picks row by row, in the places of slots; grouped below, by way of scratch.
-    for (int64_t r = 0; r < n_rows; r++) {
-        float *scores = ld_row(ctx, op->y_offset[0], op->y_stride[0], r), weights[LD_MAX_USED], sum = 0.0f;
-        int32_t ids[LD_MAX_USED];
-        pick(scores, n, used, ids);
-        float total = ctx->table->vec.exp_sum(scores, scores[ids[0]], n);
-        for (int64_t j = 0; j < used; j++) sum += weights[j] = scores[ids[j]] / total;
-        if (sum < 0x1p-14f) sum = 0x1p-14f;
-        for (int64_t j = 0; j < used; j++) {
-            to.row[r * used + j] = ids[j];
-            to.weight[r * used + j] = op->flags & LD_F_SHARE ? weights[j] / sum : weights[j];
-            to.start[ids[j] + 1]++;
-        }
-    }
-    int32_t *next = (int32_t *)ctx->scratch, *ids = next + n, groups = 0, at = 0; // next: first free slot of each expert
-    float *weights = (float *)(ids + n_rows * used);
-    for (int64_t e = 0; e < n; e++) {
-        int32_t count = to.start[e + 1];
-        next[e] = at;
-        if (count) {
-            to.expert[groups] = (int32_t)e;
-            to.start[groups++] = at; // groups <= e: counts still to be read lie behind
-        }
-        at += count;
-    }
-    to.start[groups] = at;
-    *to.n_groups = groups;
-    memcpy(ids, to.row, n_rows * used * sizeof *ids);
-    memcpy(weights, to.weight, n_rows * used * sizeof *weights);
-    for (int64_t s = 0; s < n_rows * used; s++) {
-        int32_t slot = next[ids[s]]++;
-        to.row[slot] = (int32_t)(s / used);
-        to.weight[slot] = weights[s];
-    }
-}
-
 // The activations of the rows of a group, side by side: copied once for all tasks of the group that this worker does.
 static const uint8_t *group_rows(const ld_node *node, ld_ctx *ctx, const ld_routes *routes, int64_t group, int act, int64_t n_rows,
                                  size_t *stride) {
@@ -140,11 +77,16 @@ static const uint8_t *group_rows(const ld_node *node, ld_ctx *ctx, const ld_rout
     return found;
 }
 
+static const float *bias_of(const ld_op *op, int i, int64_t expert) {
+    const float *bias = (const float *)(uintptr_t)op->w_bias[i];
+    return bias ? bias + expert * op->w_rows[i] : NULL;
+}
+
 // Rows [first, first + n) of matrix i of an expert times m activations.
 static void multiply(const ld_node *node, ld_ctx *ctx, int i, int64_t expert, int64_t first, int64_t n, const uint8_t *act,
                      size_t act_stride, int64_t m, float *y, uint8_t *unpacked) {
     const ld_op *op = &node->op;
-    const uint8_t *w = (const uint8_t *)(uintptr_t)op->w_data[i] + (expert * op->w_rows[i] + first) * op->w_stride[i];
+    const uint8_t *w = (const uint8_t *)(uintptr_t)op->w_data[i] + expert * op->w_step[i] + first * op->w_stride[i];
     if (m <= LD_FEW_MAX)
         node->few[i](w, op->w_stride[i], act, act_stride, m, y, n, op->width, n);
     else
@@ -156,7 +98,7 @@ void ld_experts_up_task(const ld_node *node, ld_ctx *ctx, int64_t task) {
     int64_t n_rows = ld_node_rows(node, ctx->state), few = n_rows <= LD_FEW_MAX;
     int64_t chunk = few ? node->chunk_few[0] : node->chunk_many[0], chunks = few ? node->tasks_few[0] : node->tasks_many[0];
     int64_t group = task / chunks, first = task % chunks * chunk, n = ld_min(chunk, op->w_rows[0] - first);
-    ld_routes routes = routes_of(node, ctx);
+    ld_routes routes = ld_routes_of(node, ctx);
     if (group >= *routes.n_groups) return;
     int64_t slot = routes.start[group], m = routes.start[group + 1] - slot;
     float *gate = (float *)(ctx->scratch + ld_input_bytes(node) + gather_bytes(node, n_rows)), *up = gate + m * n;
@@ -164,6 +106,8 @@ void ld_experts_up_task(const ld_node *node, ld_ctx *ctx, int64_t task) {
         size_t stride;
         const uint8_t *act = group_rows(node, ctx, &routes, group, node->act[i], n_rows, &stride);
         multiply(node, ctx, i, routes.expert[group], first, n, act, stride, m, i ? up : gate, unpack_room(node, ctx, n_rows));
+        const float *bias = bias_of(op, i, routes.expert[group]);
+        for (int64_t j = 0; bias && j < m; j++) ctx->table->vec.add((i ? up : gate) + j * n, bias + first, n);
     }
     for (int64_t i = 0; i < m; i++) {
         float *y = ld_row(ctx, op->y_offset[0], op->y_stride[0], slot + i) + first, weight = routes.weight[slot + i];
@@ -177,7 +121,7 @@ void ld_experts_down_task(const ld_node *node, ld_ctx *ctx, int64_t task) {
     int64_t n_rows = ld_node_rows(node, ctx->state), few = n_rows <= LD_FEW_MAX;
     int64_t chunk = few ? node->chunk_few[0] : node->chunk_many[0], first = task * chunk;
     int64_t n = ld_min(chunk, op->w_rows[0] - first);
-    ld_routes routes = routes_of(node, ctx);
+    ld_routes routes = ld_routes_of(node, ctx);
     size_t stride;
     const uint8_t *act = ld_input_of(node, ctx, n_rows * op->n_used, node->act[0], &stride);
     float *product = (float *)(ctx->scratch + ld_input_bytes(node));
@@ -187,9 +131,14 @@ void ld_experts_down_task(const ld_node *node, ld_ctx *ctx, int64_t task) {
         int64_t slot = routes.start[group], m = routes.start[group + 1] - slot;
         multiply(node, ctx, 0, routes.expert[group], first, n, act + slot * stride, stride, m, product,
                  unpack_room(node, ctx, n_rows));
+        const float *bias = bias_of(op, 0, routes.expert[group]);
         for (int64_t i = 0; i < m; i++) {
             float *y = ld_row(ctx, op->y_offset[0], op->y_stride[0], routes.row[slot + i]) + first;
             ctx->table->vec.add(y, product + i * n, n);
+            if (bias) ld_add_scaled(y, bias + first, routes.weight[slot + i], n);
         }
     }
+    for (int64_t r = 0; r < n_rows && op->flags & LD_F_BESIDE; r++)
+        ld_add_scaled(ld_row(ctx, op->y_offset[0], op->y_stride[0], r) + first, ld_row(ctx, op->x2_offset, op->x2_stride, r) + first,
+                      ld_row_gate(node, ctx, r), n);
 }

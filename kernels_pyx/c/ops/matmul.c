@@ -16,14 +16,14 @@ static int64_t temp_floats(const ld_node *node, int64_t max_rows) {
     return node->op.flags & (LD_F_ADD | LD_F_GATED) ? (few > many ? few : many) : 0;
 }
 
-// Scratch: [one f32 row][acts of LD_FEW_MAX rows, unless PREPARED][outputs before the epilogue][unpacked weights]
+// Scratch: [one f32 row][acts of own_rows rows, unless PREPARED][outputs before the epilogue][unpacked weights]
 static int64_t acts_at(const ld_node *node) { return ld_round(node->op.width * 4, 64); }
 
 int64_t ld_input_bytes(const ld_node *node) {
     int64_t at = acts_at(node);
     if (node->op.flags & LD_F_PREPARED) return at;
     for (int a = 0; a < LD_N_ACTS; a++)
-        if (node->acts_mask >> a & 1) at += LD_FEW_MAX * act_stride(a, node->op.width);
+        if (node->acts_mask >> a & 1) at += node->own_rows * act_stride(a, node->op.width);
     return at;
 }
 
@@ -50,7 +50,7 @@ void ld_linear_split(ld_node *node, int n_workers) {
 
 int64_t ld_linear_tasks(const ld_node *node, int64_t n_rows) {
     const int64_t *tasks = n_rows <= LD_FEW_MAX ? node->tasks_few : node->tasks_many;
-    return n_rows ? tasks[0] + tasks[1] + tasks[2] : 0;
+    return n_rows ? tasks[0] + tasks[1] + tasks[2] + tasks[3] : 0;
 }
 
 // The activations of one row, in each wanted layout. `row_f32` is room for one f32 row.
@@ -90,7 +90,7 @@ const uint8_t *ld_input_of(const ld_node *node, ld_ctx *ctx, int64_t n_rows, int
     for (int a = 0; a < LD_N_ACTS; a++)
         if (node->acts_mask >> a & 1) {
             base[a] = at;
-            at += LD_FEW_MAX * act_stride(a, node->op.width);
+            at += node->own_rows * act_stride(a, node->op.width);
         }
     *stride = act_stride(act, node->op.width);
     if (ctx->input_made == node->index + 1) return base[act];
@@ -120,6 +120,17 @@ static void multiply(const ld_node *node, ld_ctx *ctx, int i, int64_t first, int
     for (int64_t r = 0; bias && r < n_rows; r++) ctx->table->vec.add(y + r * stride, bias + first, n);
 }
 
+void ld_linear_rows(const ld_node *node, ld_ctx *ctx, int64_t first, int64_t end) {
+    const ld_op *op = &node->op;
+    size_t stride;
+    const uint8_t *act = ld_input_of(node, ctx, end, node->act[0], &stride) + first * stride;
+    const float *bias = (const float *)(uintptr_t)op->w_bias[0];
+    float *y = ld_row(ctx, op->y_offset[0], op->y_stride[0], first);
+    node->many[0]((const uint8_t *)(uintptr_t)op->w_data[0], op->w_stride[0], act, stride, end - first, y, op->y_stride[0], op->width,
+                  op->w_rows[0], ctx->scratch + ld_input_bytes(node));
+    for (int64_t r = first; bias && r < end; r++, y += op->y_stride[0]) ctx->table->vec.add(y, bias, op->w_rows[0]);
+}
+
 void ld_linear_task(const ld_node *node, ld_ctx *ctx, int64_t task) {
     const ld_op *op = &node->op;
     int64_t n_rows = ld_node_rows(node, ctx->state);
@@ -133,6 +144,7 @@ void ld_linear_task(const ld_node *node, ld_ctx *ctx, int64_t task) {
         int64_t stride = logits ? ctx->state->logits_stride : op->y_stride[i];
         float *y = ld_row(ctx, op->y_offset[i], op->y_stride[i], 0) + first;
         multiply(node, ctx, i, first, n, n_rows, y, stride);
+        for (int64_t r = 0; op->softcap > 0.0 && r < n_rows; r++) ld_softcap(y + r * stride, op->softcap, n);
         for (int64_t r = 0; logits && r < n_rows; r++)
             if (!ctx->table->vec.all_finite(y + r * stride, n)) ld_bad_value(ctx, node);
         return;

@@ -1,5 +1,7 @@
 // What program.c asks of each op kind: how many tasks it has for a step, and one task done by one worker.
 #pragma once
+#include <math.h>
+
 #include "../attn.h"
 #include "../dispatch.h"
 #include "../op.h"
@@ -16,7 +18,10 @@ typedef struct {
     int acts_mask;                       // union of those
     int64_t chunk_few[LD_MAX_WEIGHTS], chunk_many[LD_MAX_WEIGHTS]; // weight rows per task
     int64_t tasks_few[LD_MAX_WEIGHTS], tasks_many[LD_MAX_WEIGHTS];
-    int64_t tile_rows;                   // ATTEND_TILES: rows per task
+    int64_t tile_rows;                   // ATTEND_TILES, LATENT_HEADS, ROUTE of many rows: rows per task
+    int64_t tile_heads;                  // LATENT_HEADS: heads per task
+    int64_t heads;                       // DELTA_CHUNKS: value heads per task
+    int64_t own_rows;                    // rows of an input stage of each worker's own
 } ld_node;
 
 // One worker's view of a running step.
@@ -49,6 +54,25 @@ static inline float *ld_row(const ld_ctx *ctx, int64_t offset, int64_t stride, i
     return offset == LD_LOGITS ? ctx->state->logits + row * ctx->state->logits_stride
                                : (float *)(ctx->base + offset) + row * stride;
 }
+static inline const int32_t *ld_blocks_of(const ld_step_state *s, int64_t group, int64_t row) {
+    return s->block_table + (group * s->n_seqs + s->seq_of_row[row]) * s->table_stride;
+}
+void ld_softcap(float *x, double cap, int64_t n); // x = cap tanh(x / cap)
+// Where the partials of a chunk and head lie: v_dim sums; (max, total).
+static inline float *ld_chunk_sums(const ld_op *op, float *partials, int64_t chunk, int64_t head) {
+    return partials + (chunk * op->n_heads + head) * ld_v_pad(op->v_dim);
+}
+static inline float *ld_chunk_scales(const ld_op *op, float *partials, int64_t chunk, int64_t head) {
+    return partials + LD_MAX_CHUNKS * op->n_heads * ld_v_pad(op->v_dim) + (chunk * op->n_heads + head) * 2;
+}
+static inline float ld_sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
+static inline void ld_add_scaled(float *y, const float *x, float scale, int64_t n) {
+    for (int64_t i = 0; i < n; i++) y[i] += scale * x[i];
+}
+// What the values that an op adds count for in row r: LD_F_ROW_GATE.
+static inline float ld_row_gate(const ld_node *node, const ld_ctx *ctx, int64_t row) {
+    return node->op.flags & LD_F_ROW_GATE ? ld_sigmoid(*ld_row(ctx, node->op.share_offset, node->op.share_stride, row)) : 1.0f;
+}
 void ld_bad_value(ld_ctx *ctx, const ld_node *node); // records the first op that met a value that is not finite
 
 // matmul.c
@@ -58,15 +82,22 @@ const uint8_t *ld_input_of(const ld_node *node, ld_ctx *ctx, int64_t n_rows, int
 int64_t ld_linear_scratch(const ld_node *node, int64_t max_rows);
 int64_t ld_linear_tasks(const ld_node *node, int64_t n_rows);
 void ld_linear_task(const ld_node *node, ld_ctx *ctx, int64_t task);
+void ld_linear_rows(const ld_node *node, ld_ctx *ctx, int64_t first, int64_t end); // whole rows of y 0, PREPARED, of many
 void ld_prepare_task(const ld_node *node, ld_ctx *ctx, int64_t task);
 void ld_linear_split(ld_node *node, int n_workers);
 
+// route.c
+void ld_route_split(ld_node *node, int64_t max_rows, int n_workers);
+int64_t ld_route_tasks(const ld_node *node, int64_t n_rows);
+void ld_route_task(const ld_node *node, ld_ctx *ctx, int64_t task);
+int64_t ld_route_scratch(const ld_node *node, int64_t max_rows);
+void ld_route(const ld_node *node, ld_ctx *ctx); // after the last task of ROUTE: groups
+ld_routes ld_routes_of(const ld_node *node, const ld_ctx *ctx);
+
 // experts.c
 void ld_experts_split(ld_node *node, int n_workers);
-int64_t ld_route_scratch(const ld_node *node, int64_t max_rows);
 int64_t ld_experts_scratch(const ld_node *node, int64_t max_rows);
 int64_t ld_experts_tasks(const ld_node *node, int64_t n_rows);
-void ld_route(const ld_node *node, ld_ctx *ctx); // after the last task of ROUTE: picks and groups
 void ld_experts_up_task(const ld_node *node, ld_ctx *ctx, int64_t task);
 void ld_experts_down_task(const ld_node *node, ld_ctx *ctx, int64_t task);
 
@@ -77,8 +108,43 @@ int64_t ld_attend_tasks(const ld_node *node, const ld_step_state *state);
 void ld_attend_rows_task(const ld_node *node, ld_ctx *ctx, int64_t task);
 void ld_attend_tiles_task(const ld_node *node, ld_ctx *ctx, int64_t task);
 void ld_merge(const ld_node *node, const ld_ctx *ctx, int64_t row, float *out); // partials of a row -> [n_heads * v_dim]
+void ld_merge_head(const ld_node *node, const ld_ctx *ctx, int64_t row, int64_t head, float *out); // of one head -> [v_dim]
+
+// heads.c
+void ld_heads_split(ld_node *node, int n_workers);
+int64_t ld_heads_scratch(const ld_node *node, int64_t max_rows);
+int64_t ld_heads_tasks(const ld_node *node, int64_t n_rows);
+void ld_heads_task(const ld_node *node, ld_ctx *ctx, int64_t task);
+
+// latent.c
+void ld_latent_load(const ld_node *node, const ld_ctx *ctx, int64_t block, int64_t first, int64_t n, float *rows, int64_t stride,
+                    float *scales); // rows [first, first + n) of a cached block as f32; scales: room for ld_latent_groups * LD_BLOCK
+int64_t ld_latent_groups(const ld_op *op);
+int64_t ld_latent_scratch(const ld_node *node);
+int64_t ld_latent_tasks(const ld_node *node, const ld_step_state *state);
+void ld_latent_position_task(const ld_node *node, ld_ctx *ctx, int64_t task);
+void ld_latent_rows_task(const ld_node *node, ld_ctx *ctx, int64_t task);
+void ld_latent_tiles_task(const ld_node *node, ld_ctx *ctx, int64_t task);
+
+// decompress.c
+void ld_decompress_split(ld_node *node, int n_workers);
+int64_t ld_decompress_scratch(const ld_node *node, int64_t max_rows);
+int64_t ld_decompress_tasks(const ld_node *node, int64_t n_rows);
+void ld_decompress_task(const ld_node *node, ld_ctx *ctx, int64_t task);
+
+// delta.c
+const char *ld_delta_check(const ld_op *op); // all but its buffers
+void ld_delta_split(ld_node *node, int n_workers);
+int64_t ld_delta_scratch(const ld_node *node);
+int64_t ld_delta_tasks(const ld_node *node, const ld_step_state *state);
+void ld_delta_rows_task(const ld_node *node, ld_ctx *ctx, int64_t task);
+void ld_delta_chunks_task(const ld_node *node, ld_ctx *ctx, int64_t task);
 
 // pointwise.c
+void ld_rotate(const ld_op *op, int64_t position, float *head); // its first n_rot values
+// n values to 8 bits: value j at q[j / 2 * pair + j % 2 * step], and a scale for each group at scales[g * LD_BLOCK].
+void ld_store_quants(const ld_ctx *ctx, const float *x, int64_t n, int64_t group, int8_t *q, int64_t pair, int64_t step,
+                     uint16_t *scales);
 void ld_embed_task(const ld_node *node, ld_ctx *ctx, int64_t task);
 void ld_norm_task(const ld_node *node, ld_ctx *ctx, int64_t task);
 void ld_add_task(const ld_node *node, ld_ctx *ctx, int64_t task);
@@ -87,7 +153,10 @@ void ld_rows_task(const ld_node *node, ld_ctx *ctx, int64_t task);
 void ld_position_task(const ld_node *node, ld_ctx *ctx, int64_t task);
 void ld_norm_row(const ld_node *node, ld_ctx *ctx, const float *x, const float *w, double eps, float *y, int64_t n);
 void ld_gated_act(const ld_node *node, const ld_ctx *ctx, const float *gate, const float *up, float *y, int64_t n);
-void ld_turn_head(const ld_node *node, ld_ctx *ctx, int64_t row, float *head, int is_key);
+// 1 / root mean square over all heads of a row of queries or keys, not yet turned; 0 where each head is normed alone.
+float ld_row_norm(const ld_node *node, ld_ctx *ctx, int64_t row, int is_key);
+void ld_turn_head(const ld_node *node, ld_ctx *ctx, int64_t row, int64_t index, float row_norm, float *head, int is_key);
 void ld_store_row(const ld_node *node, ld_ctx *ctx, int64_t row, int64_t kv_head, const float *k, uint16_t *halves);
 
+#define LD_OWN_SLOTS LD_MAX_USED // rows of an EXPERTS_DOWN's own input stage, at most
 #define LD_POINTWISE_ROWS 8 // rows per task of pointwise ops

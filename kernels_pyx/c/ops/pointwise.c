@@ -26,7 +26,9 @@ void ld_embed_task(const ld_node *node, ld_ctx *ctx, int64_t task) {
     span rows = rows_of(node, ctx, task);
     for (int64_t r = rows.first; r < rows.end; r++) {
         const uint8_t *w = (const uint8_t *)(uintptr_t)op->w_data[0] + ctx->state->token_ids[r] * op->w_stride[0];
-        node->format[0]->to_f32(w, out_row(node, ctx, r), op->width);
+        float *y = out_row(node, ctx, r);
+        node->format[0]->to_f32(w, y, op->width);
+        for (int64_t i = 0; op->scale != 0.0 && i < op->width; i++) y[i] *= (float)op->scale;
     }
 }
 
@@ -41,20 +43,33 @@ void ld_norm_task(const ld_node *node, ld_ctx *ctx, int64_t task) {
     const ld_op *op = &node->op;
     span rows = rows_of(node, ctx, task);
     int64_t part = op->width / op->parts;
-    for (int64_t r = rows.first; r < rows.end; r++)
+    for (int64_t r = rows.first; r < rows.end; r++) {
+        if (op->flags & LD_F_ADD) {
+            float *normed = (float *)ctx->scratch;
+            ld_norm_row(node, ctx, in_row(node, ctx, r), (const float *)(uintptr_t)op->norm_w, op->norm_eps, normed, part);
+            ctx->table->vec.add(out_row(node, ctx, r), normed, part);
+            continue;
+        }
         for (int64_t i = 0; i < op->width; i += part)
             ld_norm_row(node, ctx, in_row(node, ctx, r) + i, (const float *)(uintptr_t)op->norm_w, op->norm_eps,
                         out_row(node, ctx, r) + i, part);
+    }
 }
 
 void ld_add_task(const ld_node *node, ld_ctx *ctx, int64_t task) {
     span rows = rows_of(node, ctx, task);
     for (int64_t r = rows.first; r < rows.end; r++)
-        ctx->table->vec.add(out_row(node, ctx, r), in_row(node, ctx, r), node->op.width);
+        if (node->op.flags & LD_F_ROW_GATE)
+            ld_add_scaled(out_row(node, ctx, r), in_row(node, ctx, r), ld_row_gate(node, ctx, r), node->op.width);
+        else
+            ctx->table->vec.add(out_row(node, ctx, r), in_row(node, ctx, r), node->op.width);
 }
 
 void ld_gated_act(const ld_node *node, const ld_ctx *ctx, const float *gate, const float *up, float *y, int64_t n) {
-    (node->op.flags & LD_F_GELU ? ctx->table->vec.gelu_tanh_mul : ctx->table->vec.silu_mul)(gate, up, y, n);
+    if (node->op.flags & LD_F_CLAMPED)
+        ctx->table->vec.swiglu_clamped(gate, up, y, n, (float)node->op.act_alpha, (float)node->op.act_limit);
+    else
+        (node->op.flags & LD_F_GELU ? ctx->table->vec.gelu_tanh_mul : ctx->table->vec.silu_mul)(gate, up, y, n);
 }
 
 void ld_gated_act_task(const ld_node *node, ld_ctx *ctx, int64_t task) {
@@ -72,7 +87,12 @@ void ld_rows_task(const ld_node *node, ld_ctx *ctx, int64_t task) {
         memcpy(out_row(node, ctx, r), in_row(node, ctx, ctx->state->out_rows[r]), node->op.width * sizeof(float));
 }
 
-static void rotate(const ld_op *op, int64_t position, float *head) {
+void ld_softcap(float *x, double cap, int64_t n) {
+    float by = (float)(1.0 / cap), times = (float)cap;
+    for (int64_t i = 0; i < n; i++) x[i] = times * tanhf(x[i] * by);
+}
+
+void ld_rotate(const ld_op *op, int64_t position, float *head) {
     int64_t half = op->n_rot / 2;
     const float *cosine = (const float *)(uintptr_t)op->rope_table + position * op->n_rot, *sine = cosine + half;
     int64_t step = op->flags & LD_F_NEOX ? 1 : 2;
@@ -84,10 +104,10 @@ static void rotate(const ld_op *op, int64_t position, float *head) {
     }
 }
 
-// One head of one token to 8 bits: value j at q[j / 2 * pair + j % 2 * step], and a scale for each group at scales[g * LD_BLOCK]. The scale is rounded to f16
-// first, so that values are divided by what they will be multiplied with. A group with a value that is not finite has the scale NaN.
-static void store_quants(const ld_ctx *ctx, const float *x, int64_t n, int64_t group, int8_t *q, int64_t pair, int64_t step,
-                         uint16_t *scales) {
+// The scale is rounded to f16 first, so that values are divided by what they will be multiplied with. A group with a value that is
+// not finite has the scale NaN.
+void ld_store_quants(const ld_ctx *ctx, const float *x, int64_t n, int64_t group, int8_t *q, int64_t pair, int64_t step,
+                     uint16_t *scales) {
     for (int64_t g = 0; g * group < n; g++) {
         const float *from = x + g * group;
         int64_t count = ld_min(group, n - g * group);
@@ -114,7 +134,7 @@ static void store_quants(const ld_ctx *ctx, const float *x, int64_t n, int64_t g
 void ld_store_row(const ld_node *node, ld_ctx *ctx, int64_t row, int64_t kv_head, const float *k, uint16_t *halves) {
     const ld_op *op = &node->op;
     int64_t position = ctx->state->positions[row], slot = position % LD_BLOCK, v_pad = ld_v_pad(op->v_dim);
-    int64_t block = ctx->state->block_table[ctx->state->seq_of_row[row] * ctx->state->table_stride + position / LD_BLOCK];
+    int64_t block = ld_blocks_of(ctx->state, op->cache_group, row)[position / LD_BLOCK];
     uint8_t *keys = (uint8_t *)(uintptr_t)op->k_cache + block * op->block_bytes + kv_head * ld_kv_head_bytes(op->k_type, op->head_dim);
     uint8_t *values = (uint8_t *)(uintptr_t)op->v_cache + block * op->block_bytes + kv_head * ld_kv_head_bytes(op->v_type, v_pad);
     const float *v = ld_row(ctx, op->v_offset, op->v_stride, row) + kv_head * op->v_dim;
@@ -126,7 +146,7 @@ void ld_store_row(const ld_node *node, ld_ctx *ctx, int64_t row, int64_t kv_head
         float *to = (float *)keys + slot;
         for (int64_t d = 0; d < op->head_dim; d++) to[d * LD_BLOCK] = k[d];
     } else {
-        store_quants(ctx, k, op->head_dim, ld_kv_group(op->k_type, op->head_dim), (int8_t *)keys + 2 * slot,
+        ld_store_quants(ctx, k, op->head_dim, ld_kv_group(op->k_type, op->head_dim), (int8_t *)keys + 2 * slot,
                      2 * LD_BLOCK, 1, (uint16_t *)(keys + op->head_dim * LD_BLOCK) + slot);
     }
     if (op->v_type == LD_KV_F16)
@@ -134,28 +154,52 @@ void ld_store_row(const ld_node *node, ld_ctx *ctx, int64_t row, int64_t kv_head
     else if (op->v_type == LD_KV_F32)
         memcpy((float *)values + slot * v_pad, v, op->v_dim * sizeof *v);
     else
-        store_quants(ctx, v, op->v_dim, ld_kv_group(op->v_type, v_pad), (int8_t *)values + slot / 2 * v_pad * 2 + slot % 2, 4, 2,
+        ld_store_quants(ctx, v, op->v_dim, ld_kv_group(op->v_type, v_pad), (int8_t *)values + slot / 2 * v_pad * 2 + slot % 2, 4, 2,
                      (uint16_t *)(values + v_pad * LD_BLOCK) + slot);
 }
 
-// A head of queries or keys: norm if it has a weight, rotate if flagged. In place.
-void ld_turn_head(const ld_node *node, ld_ctx *ctx, int64_t row, float *head, int is_key) {
+float ld_row_norm(const ld_node *node, ld_ctx *ctx, int64_t row, int is_key) {
+    const ld_op *op = &node->op;
+    if (!(op->flags & LD_F_WHOLE_NORM) || !(is_key ? op->k_norm_w : op->q_norm_w)) return 0.0f;
+    int64_t n = (is_key ? op->n_kv_heads : op->n_heads) * (int64_t)op->head_dim;
+    const float *x = is_key ? ld_row(ctx, op->k_offset, op->k_stride, row) : ld_row(ctx, op->q_offset, op->q_stride, row);
+    float squares = ctx->table->vec.sum_squares(x, n);
+    if (!isfinite(squares)) ld_bad_value(ctx, node);
+    return (float)(1.0 / sqrt((double)squares / (double)n + (is_key ? op->k_norm_eps : op->q_norm_eps)));
+}
+
+static void norm_head(const ld_node *node, ld_ctx *ctx, int64_t index, float row_norm, float *head, int is_key) {
     const ld_op *op = &node->op;
     const float *w = (const float *)(uintptr_t)(is_key ? op->k_norm_w : op->q_norm_w);
-    if (w) ld_norm_row(node, ctx, head, w, is_key ? op->k_norm_eps : op->q_norm_eps, head, op->head_dim);
-    if (op->flags & (is_key ? LD_F_ROPE_K : LD_F_ROPE_Q)) rotate(op, ctx->state->positions[row], head);
+    if (row_norm != 0.0f)
+        ctx->table->vec.norm(head, w + index * op->head_dim, row_norm, head, op->head_dim);
+    else if (w)
+        ld_norm_row(node, ctx, head, w, is_key ? op->k_norm_eps : op->q_norm_eps, head, op->head_dim);
+}
+
+// Head `index` of queries or keys: norm if it has a weight, rotate if flagged, scale queries if they have factors. In place.
+void ld_turn_head(const ld_node *node, ld_ctx *ctx, int64_t row, int64_t index, float row_norm, float *head, int is_key) {
+    const ld_op *op = &node->op;
+    int64_t position = ctx->state->positions[row];
+    const float *factors = (const float *)(uintptr_t)op->q_scale;
+    if (!(op->flags & LD_F_NORM_LAST)) norm_head(node, ctx, index, row_norm, head, is_key);
+    if (op->flags & (is_key ? LD_F_ROPE_K : LD_F_ROPE_Q)) ld_rotate(op, position, head);
+    if (op->flags & LD_F_NORM_LAST) norm_head(node, ctx, index, row_norm, head, is_key);
+    for (int64_t d = 0; factors && !is_key && d < op->head_dim; d++) head[d] *= factors[position];
 }
 
 void ld_position_task(const ld_node *node, ld_ctx *ctx, int64_t task) {
     const ld_op *op = &node->op;
     span rows = rows_of(node, ctx, task);
-    int queries = (op->flags & LD_F_ROPE_Q) || op->q_norm_w, keys = (op->flags & (LD_F_ROPE_K | LD_F_STORE)) || op->k_norm_w;
+    int64_t step = op->q_step ? op->q_step : op->head_dim;
+    int queries = (op->flags & LD_F_ROPE_Q) || op->q_norm_w || op->q_scale, keys = (op->flags & (LD_F_ROPE_K | LD_F_STORE)) || op->k_norm_w;
     for (int64_t r = rows.first; r < rows.end; r++) {
+        float q_norm = queries ? ld_row_norm(node, ctx, r, 0) : 0.0f, k_norm = keys ? ld_row_norm(node, ctx, r, 1) : 0.0f;
         for (int64_t h = 0; queries && h < op->n_heads; h++)
-            ld_turn_head(node, ctx, r, ld_row(ctx, op->q_offset, op->q_stride, r) + h * op->head_dim, 0);
+            ld_turn_head(node, ctx, r, h, q_norm, ld_row(ctx, op->q_offset, op->q_stride, r) + h * step, 0);
         for (int64_t h = 0; keys && h < op->n_kv_heads; h++) {
             float *k = ld_row(ctx, op->k_offset, op->k_stride, r) + h * op->head_dim;
-            ld_turn_head(node, ctx, r, k, 1);
+            ld_turn_head(node, ctx, r, h, k_norm, k, 1);
             if (op->flags & LD_F_STORE) ld_store_row(node, ctx, r, h, k, (uint16_t *)ctx->scratch);
         }
     }

@@ -87,6 +87,17 @@ static void ld_gelu_tanh_mul_avx2(const float *gate, const float *up, float *y, 
     LD_EACH8(LD_STORE8(y, _mm256_mul_ps(ld_gelu_tanh8(LD_LOAD8(gate)), LD_LOAD8(up)));)
 }
 
+// min and max give their second operand when one is not a number, so a NaN goes through.
+static void ld_swiglu_clamped_avx2(const float *gate, const float *up, float *y, int64_t n, float alpha, float limit) {
+    const __m256 top = _mm256_set1_ps(limit), bottom = _mm256_set1_ps(-limit), one = _mm256_set1_ps(1.0f), steep = _mm256_set1_ps(-alpha);
+    LD_EACH8({
+        const __m256 g = _mm256_min_ps(top, LD_LOAD8(gate));
+        const __m256 u = _mm256_max_ps(bottom, _mm256_min_ps(top, LD_LOAD8(up)));
+        const __m256 swish = _mm256_div_ps(g, _mm256_add_ps(one, ld_exp8(_mm256_mul_ps(steep, g))));
+        LD_STORE8(y, _mm256_mul_ps(swish, _mm256_add_ps(u, one)));
+    })
+}
+
 static void ld_add_avx2(float *x, const float *y, int64_t n) { LD_EACH8(LD_STORE8(x, _mm256_add_ps(LD_LOAD8(x), LD_LOAD8(y)));) }
 
 static void ld_f32_to_f16_avx2(const float *x, uint16_t *y, int64_t n) {
@@ -126,6 +137,14 @@ static int ld_all_finite_avx2(const float *x, int64_t n) {
     LD_EACH8(bad = _mm256_or_si256(bad, _mm256_cmpgt_epi32(_mm256_and_si256(magnitude, _mm256_castps_si256(LD_LOAD8(x))),
                                                            largest));)
     return _mm256_testz_si256(bad, bad);
+}
+
+static void ld_sigmoid_mul_avx2(float *x, const float *gate, int64_t n) {
+    const __m256 one = _mm256_set1_ps(1.0f);
+    LD_EACH8({
+        const __m256 e = ld_exp8(_mm256_sub_ps(_mm256_setzero_ps(), LD_LOAD8(gate)));
+        LD_STORE8(x, _mm256_div_ps(LD_LOAD8(x), _mm256_add_ps(one, e)));
+    })
 }
 
 static const ld_vec_kernels ld_vec_avx2 = LD_VEC(LD_ISA_AVX2, avx2);

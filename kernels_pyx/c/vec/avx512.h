@@ -73,6 +73,17 @@ static void ld_gelu_tanh_mul_avx512(const float *gate, const float *up, float *y
     LD_EACH16(LD_STORE16(y, _mm512_mul_ps(ld_gelu_tanh16(LD_LOAD16(gate)), LD_LOAD16(up)));)
 }
 
+// min and max give their second operand when one is not a number, so a NaN goes through.
+static void ld_swiglu_clamped_avx512(const float *gate, const float *up, float *y, int64_t n, float alpha, float limit) {
+    const __m512 top = _mm512_set1_ps(limit), bottom = _mm512_set1_ps(-limit), one = _mm512_set1_ps(1.0f), steep = _mm512_set1_ps(-alpha);
+    LD_EACH16({
+        const __m512 g = _mm512_min_ps(top, LD_LOAD16(gate));
+        const __m512 u = _mm512_max_ps(bottom, _mm512_min_ps(top, LD_LOAD16(up)));
+        const __m512 swish = _mm512_div_ps(g, _mm512_add_ps(one, ld_exp16(_mm512_mul_ps(steep, g))));
+        LD_STORE16(y, _mm512_mul_ps(swish, _mm512_add_ps(u, one)));
+    })
+}
+
 static void ld_add_avx512(float *x, const float *y, int64_t n) {
     LD_EACH16(LD_STORE16(x, _mm512_add_ps(LD_LOAD16(x), LD_LOAD16(y)));)
 }
@@ -107,6 +118,14 @@ static int ld_all_finite_avx512(const float *x, int64_t n) {
     __mmask16 bad = 0;
     LD_EACH16(bad |= _mm512_cmpgt_epi32_mask(_mm512_and_si512(magnitude, _mm512_castps_si512(LD_LOAD16(x))), largest);)
     return bad == 0;
+}
+
+static void ld_sigmoid_mul_avx512(float *x, const float *gate, int64_t n) {
+    const __m512 one = _mm512_set1_ps(1.0f);
+    LD_EACH16({
+        const __m512 e = ld_exp16(_mm512_sub_ps(_mm512_setzero_ps(), LD_LOAD16(gate)));
+        LD_STORE16(x, _mm512_div_ps(LD_LOAD16(x), _mm512_add_ps(one, e)));
+    })
 }
 
 static const ld_vec_kernels ld_vec_avx512 = LD_VEC(LD_ISA_AVX512, avx512);

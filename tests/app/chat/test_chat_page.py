@@ -91,8 +91,8 @@ def test_find_bar_counts_and_closes(page: ChatPage, qtbot: QtBot) -> None:
     assert not page._find.isVisible()
 
 
-@pytest.mark.parametrize(("name", "taken"), [("/m/a.gguf", True), ("/m/a.txt", False)])
-def test_a_dropped_model_file_is_reported(page: ChatPage, qtbot: QtBot, name: str, taken: bool) -> None:
+@pytest.mark.parametrize(("name", "taken"), [("/m/a.gguf", True), ("/m/a.txt", False), ("/", True)])
+def test_a_dropped_model_file_or_folder_is_reported(page: ChatPage, qtbot: QtBot, name: str, taken: bool) -> None:
     data = QMimeData()
     data.setUrls([QUrl.fromLocalFile(name)])
     dropped: list[str] = []

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from app.ops.model_files import describe, find_in_folder, name_and_quant
+from app.ops.model_files import ModelFile, describe, find_in_folder, first_file, known_models, name_and_quant
 from app.ops.prompts import conversation, sampling_of, title_of
 from app.store.rows import MessageRow
 from engine.api.events import Notice
@@ -66,6 +66,26 @@ def test_folders_are_searched_in_the_background(bench: Bench, tmp_path: Path) ->
     assert (found["A 7B"].quant, found["A 7B"].bytes) == ("Q4_K_M", 5)
     assert (found["B"].bytes, Path(found["B"].path).name) == (10, "B-00001-of-00002.gguf")
     assert set(found) == {"A 7B", "B"}
+
+
+def test_any_shard_and_the_folder_stand_for_one_model(bench: Bench, tmp_path: Path) -> None:
+    parts = [tmp_path / f"B-Q8_0-0000{number}-of-00002.gguf" for number in (1, 2)]
+    for part in parts:
+        part.write_bytes(b"12345")
+    (tmp_path / "mmproj-B.gguf").write_bytes(b"")
+    assert [first_file(path) for path in (*parts, tmp_path)] == [parts[0]] * 3
+    assert known_models([parts[1], tmp_path, parts[0]]) == (ModelFile(str(parts[0]), "B", "Q8_0", 10),)
+    bench.models.load(str(tmp_path))
+    bench.qtbot.waitUntil(lambda: bench.bridge.state.kind == "ready")
+    assert bench.bridge.state.model is not None and bench.bridge.state.model.path == str(parts[0])
+
+
+def test_a_folder_of_several_models_stands_for_itself(tmp_path: Path) -> None:
+    for name in ("a.gguf", "b-00001-of-00002.gguf"):
+        (tmp_path / name).write_bytes(b"")
+    assert first_file(tmp_path) == tmp_path
+    (tmp_path / "b-00001-of-00002.gguf").rename(tmp_path / "b-00002-of-00002.gguf")
+    assert first_file(tmp_path / "b-00002-of-00002.gguf") == tmp_path / "b-00002-of-00002.gguf"
 
 
 @pytest.mark.parametrize(

@@ -77,7 +77,7 @@ def test_a_head_of_its_own() -> None:
 def test_a_file_with_experts() -> None:
     ffn = build_spec(qwen3("qwen3moe")).blocks[0].ffn
     assert isinstance(ffn, MoeFfn)
-    assert (ffn.n_experts, ffn.n_used, ffn.gating, ffn.norm_weights) == (6, 2, "softmax", True)
+    assert (ffn.n_experts, ffn.n_used, ffn.routing.gating, ffn.routing.norm_weights) == (6, 2, "softmax", True)
     assert (ffn.router.n_out, ffn.gate.n_out, ffn.down.n_in, ffn.down.n_out) == (6, 24, 24, 32)
     assert ffn.gate.weight == "blk.0.ffn_gate_exps.weight"
 

@@ -103,6 +103,7 @@ sys.exit(main(["inspect", "x"]))
 def test_every_command_has_a_module_name() -> None:
     assert {
         "inspect",
+        "convert",
         "tokenize",
         "detokenize",
         "render",

@@ -86,7 +86,8 @@ def test_repeated_tensor_is_found(folder: Path) -> None:
 
 
 def test_wrong_number_of_tensors_is_found(folder: Path) -> None:
-    (folder / name(0)).write_bytes(shard(0, n_tensors=7))
+    for number in range(N):
+        (folder / name(number)).write_bytes(shard(number, n_tensors=7))
     with pytest.raises(GgufError, match="7 tensors are announced, the 3 shards hold 6"):
         read_gguf(folder / name(0))
 
@@ -102,3 +103,55 @@ def test_split_of_one_is_one_file(tmp_path: Path) -> None:
     path = tmp_path / "any.gguf"
     path.write_bytes(shard(0, count=1, n_tensors=2))
     assert len(read_gguf(path).shards) == 1
+
+
+@pytest.mark.parametrize("links", [False, True], ids=["files", "links into a cache"])
+def test_folder_of_one_model_opens_it(folder: Path, tmp_path: Path, links: bool) -> None:
+    (folder / "mmproj-m.gguf").write_bytes(b"an encoder of pictures")
+    (folder / "README.md").write_text("read me")
+    if links:
+        # A download cache names files by their content and links to them.
+        (folder / "blobs").mkdir()
+        for number in range(N):
+            blob = (folder / name(number)).rename(folder / "blobs" / f"{number}f3a")
+            (folder / name(number)).symlink_to(blob)
+    file = read_gguf(folder)
+    assert [s.path.name for s in file.shards] == [name(i) for i in range(N)] and len(file.tensors) == 2 * N
+    assert file.name == "parted"
+
+
+def test_folder_without_a_model_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(GgufError, match=r"no file in this folder ends in \.gguf"):
+        read_gguf(tmp_path)
+
+
+def test_folder_of_several_models_names_them(folder: Path) -> None:
+    (folder / "other.gguf").write_bytes(b"")
+    with pytest.raises(GgufError, match=rf"the folder holds 2 models \({name(0)}, other.gguf\).*choose one"):
+        read_gguf(folder)
+
+
+def test_folder_whose_first_shard_is_missing_says_so(folder: Path) -> None:
+    (folder / name(0)).unlink()
+    with pytest.raises(GgufError, match=rf"1 of 3 parts are missing beside it: {name(0)}; download"):
+        read_gguf(folder)
+
+
+def test_shard_that_counts_other_tensors_is_found(folder: Path) -> None:
+    (folder / name(2)).write_bytes(shard(2, n_tensors=9))
+    with pytest.raises(GgufError, match=rf"{name(2)}: split.tensors.count at byte \d+: the part counts 9 tensors in all parts"):
+        read_gguf(folder / name(0))
+
+
+def test_more_shards_than_can_be_kept_open_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "m-00001-of-09999.gguf"
+    path.write_bytes(shard(0, count=9999))
+    with pytest.raises(GgufError, match="part 1 of 9999 makes no sense"):
+        read_gguf(path)
+
+
+def test_name_is_that_of_the_file_without_its_part(tmp_path: Path) -> None:
+    for number in range(2):
+        extra = {"general.name": " "} if number == 0 else {}
+        (tmp_path / name(number, 2)).write_bytes(shard(number, count=2, n_tensors=4, **extra))
+    assert read_gguf(tmp_path).name == "m"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from engine.gguf.types import EXACT_TYPES, TENSOR_TYPES
+from engine.gguf.types import EXACT_TYPES, FAST_TYPES, TENSOR_TYPES
 from engine.quants.formats import BY_ID, BY_NAME, FORMATS
 
 
@@ -31,6 +31,7 @@ def test_common_formats_are_fast_and_rare_ones_exact() -> None:
     paths = {fmt.name: fmt.path for fmt in FORMATS}
     assert [paths[name] for name in ("Q4_K", "Q6_K", "Q8_0", "IQ4_XS", "MXFP4")] == ["fast"] * 5
     assert {name for name, path in paths.items() if path == "exact"} == EXACT_TYPES
+    assert {name for name, path in paths.items() if path == "fast"} == FAST_TYPES
 
 
 def test_sizes_are_those_of_the_file_format() -> None:

@@ -89,7 +89,7 @@ def test_logits_of_any_rows_are_those_of_all(model: LoadedModel, wanted: tuple[i
 def test_block_tables_in_any_order(model: LoadedModel) -> None:
     ids = some_ids(300)
     results = []
-    for table in (blocks(0, 12), np.random.default_rng(5).permutation(model.n_blocks)[:12].astype(np.int32)):
+    for table in (blocks(0, 12), np.random.default_rng(5).permutation(model.cache_groups[0].n_blocks)[:12].astype(np.int32)):
         steps = Steps(model, table)
         results.append((steps.prefill(ids), steps.decode(7)))
     assert np.array_equal(results[0][0], results[1][0])

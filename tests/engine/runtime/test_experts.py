@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from engine.arch.spec import Routing
 from engine.errors import Cancelled
 from engine.placement.options import LoadOptions
 from engine.runtime.loader import LoadedModel
@@ -52,7 +53,7 @@ def model(path: Path) -> Iterator[LoadedModel]:
 def test_prefill_and_decode_equal_the_reference(tmp_path: Path, size: str, norm_weights: bool) -> None:
     n_embd, n_ff, n_experts, n_used = SIZES[size]
     path = write_model(tmp_path / "m.gguf", n_embd=n_embd, n_ff=n_ff, n_experts=n_experts)
-    change = mixture(n_experts, n_used, norm_weights=norm_weights)
+    change = mixture(n_experts, n_used, Routing(norm_weights=norm_weights))
     model, reference = open_model(path, change=change), open_reference(path, change)
     ids = some_ids(90)
     ours, truth = Steps(model, blocks(0, 8)), Steps(reference, blocks(0, 8))

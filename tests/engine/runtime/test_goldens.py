@@ -9,10 +9,23 @@ import pytest
 
 from engine.placement.options import LoadOptions
 from engine.runtime.kv_cache import BLOCK
+from tests.helpers.golden_models import DEEPSEEKS, HYBRIDS
 from tests.helpers.models import need_goldens, need_included_model
 from tests.helpers.runs import EXACT, Steps, blocks, open_model
 
-MODELS = ["llama-gqa-rope3", "llama-mha-spm", "qwen3", "qwen3-yarn", "qwen3moe"]
+MODELS = [
+    "llama-gqa-rope3",
+    "llama-mha-spm",
+    "qwen3",
+    "qwen3-yarn",
+    "qwen3moe",
+    "qwen2",
+    "qwen2moe",
+    "glm4moe",
+    "gpt-oss",
+    *DEEPSEEKS,
+    *HYBRIDS,
+]
 
 
 def _table(n_tokens: int) -> np.ndarray[tuple[int], np.dtype[np.int32]]:

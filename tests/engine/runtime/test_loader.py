@@ -52,7 +52,7 @@ def test_reference_has_the_same_surface(path: Path) -> None:
     reference, model = open_model(path, replace(EXACT, reference=True)), open_model(path)
     ids = some_ids(40)
     np.testing.assert_allclose(Steps(model, blocks(0, 2)).prefill(ids), Steps(reference, blocks(0, 2)).prefill(ids), atol=3e-4)
-    assert (reference.n_ctx, reference.n_blocks) == (model.n_ctx, model.n_blocks)
+    assert (reference.n_ctx, reference.cache_groups[0].n_blocks) == (model.n_ctx, model.cache_groups[0].n_blocks)
     assert reference.executor is None and reference.last_step_s == 0
     reference.check_identity()
     reference.close()
@@ -108,7 +108,7 @@ def test_context_beyond_the_model_is_refused(path: Path) -> None:
 def test_cache_that_does_not_fit_says_how_much_is_missing(path: Path) -> None:
     spec = build_spec(read_gguf(path))
     with pytest.raises(OutOfMemory, match=r"context of 10,?000000000 tokens needs [\d,]+ bytes of memory and [\d,]+ are free"):
-        KvCache(spec, 10_000_000_000, "f16", "f16")
+        KvCache(spec, 10_000_000_000, "f16", "f16", 512)
 
 
 def test_type_without_kernels_is_named(path: Path) -> None:

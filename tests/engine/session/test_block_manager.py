@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections import Counter
 
 import pytest
@@ -10,10 +11,17 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, precondition, rule
 
 from engine.errors import EngineBug
-from engine.session.block_manager import BlockManager, BlockTable, common_prefix
+from engine.runtime.cache_groups import CacheGroup
+from engine.session.block_manager import BlockManager, BlockTable
+from engine.session.block_pool import common_prefix
 
 BLOCK = 4
 N_BLOCKS = 12
+
+
+def manager_of(n_blocks: int) -> BlockManager:
+    """One group that keeps whole contexts."""
+    return BlockManager((CacheGroup(None, n_blocks, n_blocks, n_blocks),), BLOCK)
 
 
 def run(manager: BlockManager, tokens: list[int]) -> tuple[BlockTable, int]:
@@ -26,7 +34,7 @@ def run(manager: BlockManager, tokens: list[int]) -> tuple[BlockTable, int]:
 
 
 def test_the_next_turn_prefills_only_what_is_new() -> None:
-    manager = BlockManager(N_BLOCKS, BLOCK)
+    manager = manager_of(N_BLOCKS)
     first, reused = run(manager, list(range(10)))
     assert reused == 0
     manager.release(first)
@@ -35,7 +43,7 @@ def test_the_next_turn_prefills_only_what_is_new() -> None:
 
 
 def test_an_edit_keeps_the_common_prefix_inside_a_block() -> None:
-    manager = BlockManager(N_BLOCKS, BLOCK)
+    manager = manager_of(N_BLOCKS)
     first, _ = run(manager, [1, 2, 3, 4, 5, 6, 7, 8])
     manager.release(first)
     _, reused = run(manager, [1, 2, 3, 4, 5, 6, 99, 98, 97])
@@ -43,7 +51,7 @@ def test_an_edit_keeps_the_common_prefix_inside_a_block() -> None:
 
 
 def test_the_last_token_is_always_computed() -> None:
-    manager = BlockManager(N_BLOCKS, BLOCK)
+    manager = manager_of(N_BLOCKS)
     tokens = list(range(8))
     first, _ = run(manager, tokens)
     manager.release(first)
@@ -52,17 +60,17 @@ def test_the_last_token_is_always_computed() -> None:
 
 
 def test_full_blocks_are_shared_while_both_run_and_partial_ones_are_not() -> None:
-    manager = BlockManager(N_BLOCKS, BLOCK)
+    manager = manager_of(N_BLOCKS)
     first, _ = run(manager, [1, 2, 3, 4, 5, 6])
     second, reused = run(manager, [1, 2, 3, 4, 5, 6, 7])
     assert reused == 4
-    assert second.blocks[0] == first.blocks[0]
-    assert second.blocks[1] != first.blocks[1]
-    assert manager.n_free == N_BLOCKS - 3
+    assert second.groups[0][0] == first.groups[0][0]
+    assert second.groups[0][1] != first.groups[0][1]
+    assert manager.n_free[0] == N_BLOCKS - 3
 
 
 def test_kept_blocks_are_evicted_oldest_first() -> None:
-    manager = BlockManager(3, BLOCK)
+    manager = manager_of(3)
     for start in (0, 100, 200):
         table, _ = run(manager, list(range(start, start + BLOCK)))
         manager.release(table)
@@ -73,15 +81,15 @@ def test_kept_blocks_are_evicted_oldest_first() -> None:
 
 
 def test_running_out_of_blocks_is_a_bug_of_the_caller() -> None:
-    manager = BlockManager(2, BLOCK)
+    manager = manager_of(2)
     with pytest.raises(EngineBug):
-        manager.reserve(BlockTable(), 9)
+        manager.reserve(BlockTable([array("i")], [0]), 9)
 
 
 @given(st.lists(st.integers(0, 2), min_size=1, max_size=20), st.lists(st.integers(0, 2), min_size=1, max_size=20))
 @settings(max_examples=200, deadline=None)
 def test_reuse_is_the_longest_common_prefix(first: list[int], second: list[int]) -> None:
-    manager = BlockManager(N_BLOCKS, BLOCK)
+    manager = manager_of(N_BLOCKS)
     table, _ = run(manager, first)
     manager.release(table)
     assert manager.open(second).n_tokens == min(common_prefix(first, second), len(second) - 1)
@@ -94,7 +102,7 @@ class Blocks(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.manager = BlockManager(N_BLOCKS, BLOCK)
+        self.manager = manager_of(N_BLOCKS)
         self.open_tables: list[tuple[BlockTable, list[int]]] = []
         self.written: dict[tuple[int, int], tuple[int, ...]] = {}
 
@@ -102,15 +110,15 @@ class Blocks(RuleBasedStateMachine):
         start = table.n_tokens
         self.manager.reserve(table, upto)
         for position in range(start, upto):
-            self.written[table.blocks[position // BLOCK], position % BLOCK] = tuple(tokens[: position + 1])
+            self.written[table.groups[0][position // BLOCK], position % BLOCK] = tuple(tokens[: position + 1])
         self.manager.commit(table, tokens[start:upto])
 
     @rule(target=tables, tokens=st.lists(st.integers(0, 1), min_size=1, max_size=14), share=st.floats(0, 1))
     def start(self, tokens: list[int], share: float) -> tuple[BlockTable, list[int]]:
-        worst = sum(self.manager.n_needed(len(have) + 6) - len(table.blocks) for table, have in self.open_tables)
-        if self.manager.n_free - worst < self.manager.n_needed(len(tokens) + 6):
+        worst = sum(self.manager.n_needed(len(have) + 6) - len(table.groups[0]) for table, have in self.open_tables)
+        if self.manager.n_free[0] - worst < self.manager.n_needed(len(tokens) + 6):
             tokens = []
-        table = self.manager.open(tokens) if tokens else BlockTable()
+        table = self.manager.open(tokens or [0])
         self.open_tables.append((table, tokens))
         if tokens:
             self.write(table, tokens, max(table.n_tokens, int(share * len(tokens))))
@@ -120,7 +128,7 @@ class Blocks(RuleBasedStateMachine):
     def grow(self, pair: tuple[BlockTable, list[int]], token: int) -> None:
         table, tokens = pair
         if tokens and len(tokens) < 20 and any(table is one for one, _ in self.open_tables):
-            if self.manager.n_free == 0:
+            if self.manager.n_free[0] == 0:
                 return
             self.write(table, tokens, len(tokens))
             tokens.append(token)
@@ -133,22 +141,22 @@ class Blocks(RuleBasedStateMachine):
 
     @invariant()
     def no_block_is_lost(self) -> None:
-        held = {block for table, _ in self.open_tables for block in table.blocks}
-        assert self.manager.n_free + len(held) == N_BLOCKS
+        held = {block for table, _ in self.open_tables for block in table.groups[0]}
+        assert self.manager.n_free[0] + len(held) == N_BLOCKS
 
     @invariant()
     def every_valid_position_holds_its_prefix(self) -> None:
         for table, tokens in self.open_tables:
             for position in range(table.n_tokens):
-                found = self.written[table.blocks[position // BLOCK], position % BLOCK]
+                found = self.written[table.groups[0][position // BLOCK], position % BLOCK]
                 assert found == tuple(tokens[: position + 1])
 
     @invariant()
     def only_full_blocks_are_shared(self) -> None:
-        users = Counter(block for table, _ in self.open_tables for block in table.blocks)
+        users = Counter(block for table, _ in self.open_tables for block in table.groups[0])
         for table, _ in self.open_tables:
             full = table.n_tokens // BLOCK
-            assert all(users[block] == 1 for block in table.blocks[full:])
+            assert all(users[block] == 1 for block in table.groups[0][full:])
 
 
 TestBlocks = Blocks.TestCase

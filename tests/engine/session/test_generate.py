@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from engine.api.events import Event, Failed, Finished, PrefillProgress, Queued, TokenDelta
 from engine.api.values import RequestId, SamplingParams
 from engine.errors import Cancelled, InvalidRequest, ModelChanged
+from engine.runtime.cache_groups import CacheGroup
 from engine.runtime.step import StepBatch
 from engine.session.generate import Session
 from tests.helpers.fake_model import EOG, N_VOCAB, FakeModel, FakeTokenizer, answer, text_of
@@ -247,14 +248,14 @@ def test_any_script_ends_each_request_once_with_the_right_tokens(script: list[tu
         got = list(end.usage.token_ids)
         assert got == (expected[: len(got)] if end.reason == "cancelled" else expected)
         assert bench.text(name) == text_of(got)
-    assert bench.session._blocks.n_free == 10
+    assert bench.session._blocks.n_free == (10,)
 
 
 def test_a_token_costs_little_python() -> None:
     class Flat:
         """A model that takes no time."""
 
-        n_ctx, n_blocks = 4096, 128
+        n_ctx, cache_groups, state_slots = 4096, (CacheGroup(None, 128, 128, 128),), (0, 0)
         logits = np.random.default_rng(0).normal(size=(1, 49_152)).astype(np.float32)
 
         def step(self, batch: StepBatch) -> npt.NDArray[np.float32]:

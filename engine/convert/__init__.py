@@ -1,0 +1,1 @@
+"""Hugging Face checkpoints to GGUF files: reading, renaming, quantising, writing, one tensor at a time."""

@@ -1,0 +1,1 @@
+"""How the checkpoints of each family become GGUF tensors and keys."""

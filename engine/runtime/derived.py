@@ -1,0 +1,92 @@
+"""Weights that a file holds the wrong way round, made when it is loaded: the transposed matrices of latent attention."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from engine.arch.spec import HeadMatrices, Mla, ModelSpec
+from engine.errors import Cancelled
+from engine.quants.formats import BY_ID, BY_NAME, QuantFormat
+from engine.quants.quantise import quantise_q8_0
+from engine.runtime.weights import Weights
+from kernels_pyx.executor import AbortFlag
+
+F32 = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class DerivedWeight:
+    """Matrices [n_heads][n_out] rows of row_bytes bytes each, side by side at `address`."""
+
+    address: int
+    type_id: int
+    row_bytes: int
+    nbytes: int
+
+
+def derived_format(part: HeadMatrices, source_type: int, *, f32: bool) -> QuantFormat:
+    """What a derived weight is stored as: numbers stay what they are, blocks of the file cannot be turned and become Q8_0.
+
+    f32: as exact as the file. Rows that are no whole blocks of Q8_0 become F16.
+    """
+    source = BY_ID[source_type]
+    if source.is_float:
+        return source
+    if f32:
+        return BY_NAME["F32"]
+    return BY_NAME["Q8_0" if part.n_in % BY_NAME["Q8_0"].block == 0 else "F16"]
+
+
+def derived_bytes(part: HeadMatrices, source_type: int, *, f32: bool = False) -> int:
+    """Bytes of the derived weight."""
+    return part.n_heads * part.n_out * derived_format(part, source_type, f32=f32).row_bytes(part.n_in)
+
+
+class DerivedWeights:
+    """Owns what it makes; addresses are valid as long as it lives."""
+
+    def __init__(self, weights: Weights, spec: ModelSpec, abort: AbortFlag, *, f32: bool) -> None:
+        """Makes every derived weight of the model. f32: see `derived_format`.
+
+        Raises:
+            Cancelled: the flag was set. UnsupportedModel, GgufError: see `Weights`.
+        """
+        self._kept: list[npt.NDArray[np.uint8]] = []
+        self._made: dict[HeadMatrices, DerivedWeight] = {}
+        for block in spec.blocks:
+            for part in block.mixer.derived if isinstance(block.mixer, Mla) else ():
+                if abort.is_set:
+                    raise Cancelled("loading was stopped")
+                source = weights.matrix(part.weight, part.n_out)
+                form = derived_format(part, source.type_id, f32=f32)
+                raw = _stored(_turned(part, weights.values(part.weight)), form)
+                self._kept.append(raw)
+                self._made[part] = DerivedWeight(raw.ctypes.data, form.ggml_id, form.row_bytes(part.n_in), raw.nbytes)
+
+    def of(self, part: HeadMatrices) -> DerivedWeight:
+        """What was made for `part`."""
+        return self._made[part]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all of them."""
+        return sum(one.nbytes for one in self._made.values())
+
+
+def _turned(part: HeadMatrices, values: F32) -> F32:
+    """[n_heads, n_out, n_in] of a tensor that holds them transposed."""
+    rows = values.reshape(-1, part.n_out)
+    starts = part.first + part.step * np.arange(part.n_heads)
+    found: F32 = np.ascontiguousarray(rows[starts[:, None] + np.arange(part.n_in)].transpose(0, 2, 1))
+    return found
+
+
+def _stored(values: F32, form: QuantFormat) -> npt.NDArray[np.uint8]:
+    if form.name == "Q8_0":
+        return quantise_q8_0(values).reshape(-1)
+    if form.name == "BF16":  # the values come from BF16: their lower halves are zero
+        return (values.view(np.uint32) >> 16).astype(np.uint16).view(np.uint8).reshape(-1)
+    return values.astype({"F32": np.float32, "F16": np.float16}[form.name]).view(np.uint8).reshape(-1)

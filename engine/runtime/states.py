@@ -1,0 +1,95 @@
+"""The states of sequences in models with recurrent layers: slots of one size, each with the state of every such layer.
+
+Who holds which slot is the business of callers; for batches that name none, each sequence alternates between two slots.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+import psutil
+
+from engine.arch.spec import DeltaNet, DeltaShape, ModelSpec
+from engine.errors import InvalidRequest
+from engine.runtime.kv_cache import allocate
+
+MAX_SNAPSHOT_BYTES = 4 << 30
+SNAPSHOT_SHARE = 0.05
+"""Of the machine's memory: what snapshots may take, unless told otherwise, and at most MAX_SNAPSHOT_BYTES."""
+MAX_SNAPSHOTS = 64
+MAX_RUNNING = 8
+"""Sequences that run at once."""
+
+
+def state_bytes(spec: ModelSpec) -> int:
+    """Bytes of the state of one sequence, however long it is: f32, of every recurrent layer."""
+    return sum(4 * shape.state_floats for _, shape in _shapes(spec))
+
+
+def snapshot_budget(asked: int) -> int:
+    """Bytes that snapshots may take: as asked for, 0 = what is right for this machine."""
+    return asked or min(MAX_SNAPSHOT_BYTES, int(psutil.virtual_memory().total * SNAPSHOT_SHARE))
+
+
+def plan_slots(spec: ModelSpec, budget: int) -> tuple[int, int]:
+    """(slots for states, how many of them are for snapshots), within `budget` bytes but one at least; (0, 0): no states.
+
+    A sequence that runs needs two more slots, to read and to write, and one slot marks a state on the way. Where slots are large,
+    fewer sequences run at once, so that they take about as much as snapshots may.
+    """
+    size = state_bytes(spec)
+    if not size:
+        return 0, 0
+    n_snapshots = min(MAX_SNAPSHOTS, max(1, budget // size))
+    n_running = min(MAX_RUNNING, max(1, budget // (2 * size)))
+    return n_snapshots + 2 * n_running + 1, n_snapshots
+
+
+class StatePool:
+    """Slots of memory that is taken as they are first written. layers: address of a layer's part of slot 0."""
+
+    def __init__(self, spec: ModelSpec, n_slots: int) -> None:
+        """n_slots: see `plan_slots`.
+
+        Raises:
+            OutOfMemory: more than is free.
+        """
+        self.slot_bytes = state_bytes(spec)
+        self.n_slots = n_slots
+        self.layers: dict[int, int] = {}
+        self.nbytes = self.n_slots * self.slot_bytes
+        self._arena = allocate(self.nbytes, "the state of recurrent layers", "allow fewer snapshots") if self.nbytes else None
+        at = 0 if self._arena is None else self._arena.address
+        for layer, shape in _shapes(spec):
+            self.layers[layer] = at
+            at += 4 * shape.state_floats
+        self._newest = np.zeros(self.n_slots // 2, np.int32)
+
+    def own(self, n_seqs: int) -> npt.NDArray[np.int32]:
+        """Slots [n_seqs, 4] for a batch that names none: sequence i reads what sequence i of the last batch wrote.
+
+        Raises:
+            InvalidRequest: more sequences than there are slots for.
+        """
+        if n_seqs > len(self._newest):
+            raise InvalidRequest(f"a step of {n_seqs} sequences; this model has room for the states of {len(self._newest)}")
+        at, first = self._newest[:n_seqs], 2 * np.arange(n_seqs, dtype=np.int32)
+        none = np.full(n_seqs, -1, np.int32)
+        return np.stack((first + at, first + 1 - at, none, np.zeros(n_seqs, np.int32)), axis=1)
+
+    def done(self, n_seqs: int) -> None:
+        """A step with the slots of `own` came to its end."""
+        self._newest[:n_seqs] ^= 1
+
+    def close(self) -> None:
+        """Gives the memory back. Idempotent."""
+        if self._arena is not None:
+            self._arena.close()
+
+
+def _shapes(spec: ModelSpec) -> Iterator[tuple[int, DeltaShape]]:
+    for block in spec.blocks:
+        if isinstance(block.mixer, DeltaNet):
+            yield block.index, block.mixer.shape

@@ -1,0 +1,31 @@
+"""Splitting rules of families that no golden vocabulary covers, by hand."""
+
+from __future__ import annotations
+
+import pytest
+import regex
+
+from engine.tokenizer.pretokenizers import PRETOKENIZERS
+
+
+@pytest.mark.parametrize(
+    ("text", "pieces"),
+    [
+        ("Hello world", ["Hello", " world"]),
+        ("it's", ["it", "'s"]),  # an apostrophe goes with the letters after it; contractions have no rule of their own
+        ("camelCase HTTPServer", ["camel", "Case", " HTTPServer"]),
+        ("x1234 5", ["x", "1", "2", "3", "4", " ", "5"]),
+        ("Grüße ÉCOLE", ["Grüße", " ÉCOLE"]),
+        ("a //\n b", ["a", " //\n", " b"]),
+        ("a   b", ["a", "  ", " b"]),
+    ],
+)
+def test_tekken(text: str, pieces: list[str]) -> None:
+    rule = PRETOKENIZERS["tekken"]
+    assert regex.findall(rule.regexes[0], text) == pieces
+    assert rule.ignore_merges and rule.add_bos
+
+
+@pytest.mark.parametrize(("name", "like"), [("hunyuan", "qwen2"), ("minimax-m2", "gpt-4o")])
+def test_rules_that_are_those_of_another_family(name: str, like: str) -> None:
+    assert PRETOKENIZERS[name] == PRETOKENIZERS[like]
