@@ -23,6 +23,7 @@ from engine.cli.direct import Direct, opened
 from engine.cli.options import add_json_option, add_load_options, load_options
 from engine.cli.output import write_json, write_text
 from engine.errors import InvalidRequest
+from engine.gguf.groups import exact_formats
 from engine.hardware.sampler import cpu_name
 from engine.runtime.kv_cache import token_bytes
 from kernels_pyx import probe
@@ -74,8 +75,10 @@ def run(args: argparse.Namespace) -> int:
                 samples[test].append(n / sum(taken))
                 slowest[test].append(max(taken) / median(taken))
         rows = [row(test, rates, slowest[test], cost, threads, max(limits)) for test, rates in samples.items()]
+        slow = exact_formats(direct.file)
         result = {
             "rows": rows,
+            "exact_formats": slow,
             "ops": op_times(direct),
             "machine": {"cpu": cpu_name(), "system": platform.platform(), "read_limit_gbps": [round(one, 2) for one in limits]},
             "versions": {"layerdeck": engine.VERSION, "python": platform.python_version(), "numpy": np.__version__},
@@ -84,6 +87,8 @@ def run(args: argparse.Namespace) -> int:
         write_json(result)
     else:
         write_text("".join(line(one) for one in rows))
+        if slow:
+            write_text(f"{', '.join(slow)}: exact, several times slower\n")
     return 0
 
 

@@ -16,6 +16,7 @@ from engine.arch.registry import build_spec
 from engine.arch.spec import ModelSpec
 from engine.errors import HelperDied
 from engine.gguf.advice import warnings_of
+from engine.gguf.groups import exact_formats
 from engine.gguf.info import GgufFile
 from engine.gguf.overrides import Override, override
 from engine.gguf.reader import read_gguf
@@ -179,4 +180,5 @@ def model_info(file: GgufFile, spec: ModelSpec, path: str) -> ModelInfo:
         has_template=has_template,
         warnings=tuple(map(_sentence, warnings_of(file))),
         derived_bytes=sum(one.nbytes for one in derived_infos(spec, {name: one.type_id for name, one in file.tensors.items()})),
+        exact_formats=exact_formats(file),
     )

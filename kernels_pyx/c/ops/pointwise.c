@@ -104,11 +104,10 @@ void ld_rotate(const ld_op *op, int64_t position, float *head) {
     }
 }
 
-// One head of one token to 8 bits: value j at q[j / 2 * pair + j % 2 * step], and a scale for each group at scales[g * LD_BLOCK].
 // The scale is rounded to f16 first, so that values are divided by what they will be multiplied with. A group with a value that is
 // not finite has the scale NaN.
 void ld_store_quants(const ld_ctx *ctx, const float *x, int64_t n, int64_t group, int8_t *q, int64_t pair, int64_t step,
-                         uint16_t *scales) {
+                     uint16_t *scales) {
     for (int64_t g = 0; g * group < n; g++) {
         const float *from = x + g * group;
         int64_t count = ld_min(group, n - g * group);
