@@ -53,12 +53,16 @@ class Yarn:
 
 @dataclass(frozen=True, slots=True)
 class Linear:
-    """y = x @ W.T (+ bias). `weight` and `bias` are tensor names; W is [n_in, n_out] in GGUF order."""
+    """y = x @ W.T (+ bias). `weight` and `bias` are tensor names; W is [n_in, n_out] in GGUF order.
+
+    Where several layers share a tensor, W is its n_out rows from `first` on; so is the bias, if it has more than n_out values.
+    """
 
     weight: str
     n_in: int
     n_out: int
     bias: str | None = None
+    first: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

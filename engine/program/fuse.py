@@ -194,7 +194,7 @@ class _Fuser:
             group.append(op)
         after = i + len(group)
         follower = self._ops[after] if after < len(self._ops) else None
-        weights = tuple(Weight(op.weight, op.bias, op.out) for op in group)
+        weights = tuple(Weight(op.weight, op.bias, op.out, op.first) for op in group)
         if isinstance(follower, Route) and follower.x == group[-1].out:
             if len(group) > 1:
                 self._emit(first, weights[:-1], "store")

@@ -3,8 +3,8 @@
 
 #include "ops.h"
 
-#define FEW_BYTES (96 << 10)    // weights per task of few rows; DOWN: of one expert, for each is a stream that begins anew
-#define FEW_CHUNK_MAX 64        // weight rows
+#define FEW_BYTES (512 << 10)   // weights per task of few rows: each expert's part of it is a stream of its own
+#define FEW_CHUNK_MAX 128        // weight rows
 #define UP_CHUNK LD_PANEL_ROWS  // weight rows per task of many rows
 #define DOWN_CHUNK (2 * LD_PANEL_ROWS) // more here: a task goes through the activations of all groups
 
@@ -14,8 +14,7 @@ void ld_experts_split(ld_node *node, int n_workers) {
     const ld_op *op = &node->op;
     int up = op->kind == LD_OP_EXPERTS_UP;
     int64_t row_bytes = up ? op->w_stride[0] + op->w_stride[1] : op->w_stride[0] * op->n_used;
-    int64_t total = row_bytes * op->w_rows[0] * (up ? op->n_used : 1), bytes = total / (8 * n_workers);
-    bytes = ld_min(bytes, up ? FEW_BYTES : FEW_BYTES * op->n_used);
+    int64_t total = row_bytes * op->w_rows[0] * (up ? op->n_used : 1), bytes = ld_min(FEW_BYTES, total / (8 * n_workers));
     int64_t rows = bytes / row_bytes / 8 * 8;
     node->chunk_few[0] = rows < 8 ? 8 : ld_min(rows, FEW_CHUNK_MAX);
     node->chunk_many[0] = up ? UP_CHUNK : DOWN_CHUNK;

@@ -17,7 +17,7 @@ LD_INLINE void LD_NAME(ld_rows_of_groups)(LD_ROWS_ARGS, const int bytes, ld_quan
     for (int64_t b = 0; b < k / 256; b++)
         LD_UNROLL for (int r = 0; r < n_rows; r++) {
             const uint8_t *block = w + r * w_stride + b * bytes;
-            next = ld_prefetch(next, bytes);
+            next = ld_prefetch(next, bytes, n_rows);
             const ld_group_scales head = ld_group_scales_k(block);
             const __m256i scales = _mm256_broadcastsi128_si256(head.scale8);
             __m256i sum[4];
@@ -57,7 +57,7 @@ LD_INLINE void LD_NAME(ld_rows_iq4_xs)(LD_ROWS_ARGS) {
     for (int64_t b = 0; b < k / 256; b++) {
         __m256i scales[4], sum[4][4];
         LD_UNROLL for (int r = 0; r < n_rows; r++) {
-            next = ld_prefetch(next, sizeof(ld_block_iq4_xs));
+            next = ld_prefetch(next, sizeof(ld_block_iq4_xs), n_rows);
             scales[r] = _mm256_broadcastsi128_si256(ld_iq4_xs_scales((const ld_block_iq4_xs *)(w + r * w_stride) + b));
             LD_UNROLL for (int a = 0; a < n_act; a++) sum[a][r] = _mm256_setzero_si256();
         }
@@ -102,7 +102,7 @@ LD_INLINE void LD_NAME(ld_rows_of_halves)(LD_ROWS_ARGS, const int bytes, ld_quan
     for (int64_t b = 0; b < k / 256; b++)
         LD_UNROLL for (int r = 0; r < n_rows; r++) {
             const uint8_t *block = w + r * w_stride + b * bytes;
-            next = ld_prefetch(next, bytes);
+            next = ld_prefetch(next, bytes, n_rows);
             const ld_half_scales head = half_scales(block);
             const __m256i scales = _mm256_cvtepi8_epi16(_mm_shuffle_epi8(head.scale16, split));
             const __m256i factors = _mm256_cvtepi8_epi16(has_min ? head.min16 : head.scale16);

@@ -38,7 +38,7 @@ LD_INLINE void LD_NAME(ld_rows_nibbles)(LD_ROWS_ARGS, const int bytes, ld_quants
             }
         LD_UNROLL for (int r = 0; r < n_rows; r++) {
             const uint8_t *block = w + r * w_stride + b * bytes;
-            next = ld_prefetch(next, 4 * bytes);
+            next = ld_prefetch(next, 4 * bytes, n_rows);
             const ld_four_scales d_m = four_scales(block);
             LD_UNROLL for (int p = 0; p < 2; p++) {
                 const uint8_t *q = block + 2 * p * bytes + q_at;
@@ -118,7 +118,7 @@ LD_INLINE void LD_NAME(ld_rows_q8_0)(LD_ROWS_ARGS) {
     for (; b + 4 <= n_blocks; b += 4)
         LD_UNROLL for (int r = 0; r < n_rows; r++) {
             const uint8_t *block = w + r * w_stride + b * sizeof(ld_block_q8_0);
-            next = ld_prefetch(next, 4 * sizeof(ld_block_q8_0));
+            next = ld_prefetch(next, 4 * sizeof(ld_block_q8_0), n_rows);
             const __m128 d = ld_four_scales_q8_0(block).d;
             LD_UNROLL for (int a = 0; a < n_act; a++) {
                 const uint8_t *x = act + a * act_stride;

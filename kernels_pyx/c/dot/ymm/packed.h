@@ -36,13 +36,17 @@ LD_INLINE ld_four_scales ld_four_scales_by_d_m(const uint8_t *block, const int b
 LD_INLINE ld_four_scales ld_four_scales_q4_1(const uint8_t *block) { return ld_four_scales_by_d_m(block, 20); }
 LD_INLINE ld_four_scales ld_four_scales_q5_1(const uint8_t *block) { return ld_four_scales_by_d_m(block, 24); }
 
-// 2^(exponent - 128) of four blocks, see ld_f32_of_exponent.
+// 2^(exponent - 128), see ld_f32_of_exponent.
+LD_INLINE __m256 ld_eight_powers(__m256i exponent) {
+    const __m256i normal = _mm256_slli_epi32(_mm256_sub_epi32(exponent, _mm256_set1_epi32(1)), 23);
+    const __m256i denormal = _mm256_sllv_epi32(_mm256_set1_epi32(0x200000), exponent);
+    const __m256i is_denormal = _mm256_cmpgt_epi32(_mm256_set1_epi32(2), exponent);
+    return _mm256_castsi256_ps(_mm256_blendv_epi8(normal, denormal, is_denormal));
+}
+
 LD_INLINE ld_four_scales ld_four_scales_mxfp4(const uint8_t *block) {
     const __m128i exponent = _mm_setr_epi32(block[0], block[17], block[34], block[51]);
-    const __m128i normal = _mm_slli_epi32(_mm_sub_epi32(exponent, _mm_set1_epi32(1)), 23);
-    const __m128i denormal = _mm_sllv_epi32(_mm_set1_epi32(0x200000), exponent);
-    const __m128i is_denormal = _mm_cmpgt_epi32(_mm_set1_epi32(2), exponent);
-    const __m128 d = _mm_castsi128_ps(_mm_blendv_epi8(normal, denormal, is_denormal));
+    const __m128 d = _mm256_castps256_ps128(ld_eight_powers(_mm256_zextsi128_si256(exponent)));
     return (ld_four_scales){d, d};
 }
 
