@@ -104,9 +104,9 @@ class ChatHeader(QWidget):
             return self.tr("Generating · {rate} tok/s").format(rate=rate_text(state.tok_s))
         return words
 
-    def set_model(self, name: str, quant: str, file_bytes: int) -> None:
-        """Name the model; an empty name means none."""
-        self._pill.set_model(name, quant, file_bytes)
+    def set_model(self, name: str, quant: str, file_bytes: int, exact_formats: tuple[str, ...] = ()) -> None:
+        """Name the model; an empty name means none. exact_formats: those that run on the exact, slower path."""
+        self._pill.set_model(name, quant, file_bytes, exact_formats)
         self.model_changed.emit(name)
 
     def set_context(self, used: int, total: int) -> None:

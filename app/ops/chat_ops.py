@@ -25,7 +25,7 @@ from app.store import chats
 from app.store.chat_store import ChatStore
 from app.store.rows import ChatRow, MessageRow
 from engine.api.commands import Generate
-from engine.api.events import Failed, Finished, PrefillProgress, TokenDelta
+from engine.api.events import AnswerOpened, Failed, Finished, PrefillProgress, TokenDelta
 from engine.api.values import SamplingParams
 
 T = TypeVar("T")
@@ -324,6 +324,7 @@ class ChatOps(QObject):
         self.chats_changed.emit()
         op = Op(self._bridge, command)
         op.on(PrefillProgress, lambda event: self._on_prefill(live, event))
+        op.on(AnswerOpened, lambda event: setattr(live, "opening", event.text))
         op.on(TokenDelta, lambda event: self._on_delta(live, event))
         op.success(lambda event: self._on_end(live, event)).failure(lambda event: self._on_end(live, event)).run()
 
@@ -334,9 +335,9 @@ class ChatOps(QObject):
 
     def _on_delta(self, live: LiveAnswer, event: TokenDelta) -> None:
         had_thought = live.thought is not None
-        live.add(event)
+        added = live.add(event)
         self._store.journal(live.journalled())
-        self.text_added.emit(live.row.id, event.text)
+        self.text_added.emit(live.row.id, added)
         self.figures.emit(live.row.id, event.decode_tok_s, live.row.figures.n_tokens)
         self.context.tell(live.row.chat_id, live.n_context)
         if live.thought is not None and not had_thought:

@@ -25,6 +25,8 @@ class LiveAnswer:
     row: MessageRow
     request_id: RequestId
     before: Figures = field(init=False)
+    opening: str = ""
+    """What the template has begun the answer with; it shows with the first text."""
     thought: tuple[float, int] | None = None
     _prefill_began: tuple[float, int] | None = None
     _text_began_s: float | None = None
@@ -57,17 +59,19 @@ class LiveAnswer:
         began, done = self._prefill_began
         return (event.done - done) / (now - began) if event.done > done and now > began else None
 
-    def add(self, event: TokenDelta, now_s: float | None = None) -> None:
-        """Takes new text."""
+    def add(self, event: TokenDelta, now_s: float | None = None) -> str:
+        """Takes new text; gives what is to be shown behind the text so far."""
         now = time.monotonic() if now_s is None else now_s
         if self._text_began_s is None:
             self._text_began_s = now
         figures = replace(self.row.figures, n_tokens=self.before.n_tokens + event.n_generated, decode_tok_s=event.decode_tok_s)
-        text = self.row.text + event.text
+        added = event.text if self.row.text else self.opening + event.text
+        text = self.row.text + added
         # The mark may come in two pieces, so a little of the text before is looked at too.
         if self.thought is None and THINK_END in text[-len(event.text) - len(THINK_END) :]:
             self.thought = (now - self._text_began_s, figures.n_tokens)
         self.row = replace(self.row, text=text, figures=figures)
+        return added
 
     def end(self, event: Finished | Failed, n_ctx: int = 0) -> None:
         """Takes how it ended: done, stopped by the user, or an error with its sentence. An answer that was cut off because a

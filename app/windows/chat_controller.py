@@ -396,5 +396,5 @@ class ChatController(QObject):
             self._page.header.set_model("", "", 0)
             self._page.header.set_context(0, 0)
         else:
-            self._page.header.set_model(name, model.quant, model.file_bytes)
+            self._page.header.set_model(name, model.quant, model.file_bytes, model.exact_formats)
         self._page.composer.set_model_name(name)

@@ -35,7 +35,7 @@ class Generate:
 
     continue_last: the last message is an unfinished assistant message and is continued, not answered. ignore_eog: tokens that
     mark the end of generation do not end the answer.
-    Events: Notice*, Queued, PrefillProgress*, TokenDelta*; Finished carries the Usage.
+    Events: Notice*, AnswerOpened?, Queued, PrefillProgress*, TokenDelta*; Finished carries the Usage.
     """
 
     request_id: RequestId

@@ -51,6 +51,15 @@ class PrefillProgress:
 
 
 @dataclass(frozen=True, slots=True)
+class AnswerOpened:
+    """The chat template has begun the answer with this text (`<think>` and a line break): the model goes on inside it. It
+    belongs to the answer, before the first TokenDelta, and is counted as prompt."""
+
+    request_id: RequestId
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class TokenDelta:
     """New text: whole characters only. n_tokens it stands for; decode_tok_s is a short moving average."""
 
@@ -112,6 +121,7 @@ Event = (
     | ModelUnloaded
     | Queued
     | PrefillProgress
+    | AnswerOpened
     | TokenDelta
     | TokenCount
     | Notice

@@ -33,7 +33,7 @@ def moe_ffn(
     """
     at = f"blk.{index}"
     n_experts = header.integer("expert_count", low=1, high=MAX_EXPERTS)
-    n_used = header.integer("expert_used_count", low=1, high=n_experts)
+    n_used = header.of_layer("expert_used_count", index, high=n_experts)
     _check_groups(header, routing, n_experts, n_used)
     router = header.linear(f"{at}.ffn_gate_inp", n_embd, n_experts)
     if header.has(f"{at}.ffn_gate_up_exps.weight"):

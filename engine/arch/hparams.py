@@ -99,6 +99,15 @@ class Header:
             raise GgufError(f"{self.key(name)} has {len(value)} values for {n_layers} layers; the metadata contradicts itself")
         return tuple(self._whole(name, one, low, high) for one in value[:n_layers])
 
+    def of_layer(self, name: str, index: int, default: int | None = None, *, low: int = 1, high: int = MAX_WIDTH) -> int:
+        """The whole number of one layer under `name`: a scalar stands for all layers. Raises like `integer`."""
+        value = self._get(name, default)
+        if not isinstance(value, list | tuple | array):
+            return self._whole(name, value, low, high)
+        if index >= len(value):
+            raise GgufError(f"{self.key(name)} has {len(value)} values, none for layer {index}; the metadata contradicts itself")
+        return self._whole(name, value[index], low, high)
+
     def has(self, tensor: str) -> bool:
         """Whether the file holds `tensor`."""
         return tensor in self.tensors

@@ -23,6 +23,7 @@ from engine.cli.direct import Direct, opened
 from engine.cli.options import add_json_option, add_load_options, load_options
 from engine.cli.output import write_json, write_text
 from engine.errors import InvalidRequest
+from engine.gguf.groups import exact_formats
 from engine.hardware.sampler import cpu_name
 from engine.runtime.kv_cache import token_bytes
 from kernels_pyx import probe
@@ -74,8 +75,10 @@ def run(args: argparse.Namespace) -> int:
                 samples[test].append(n / sum(taken))
                 slowest[test].append(max(taken) / median(taken))
         rows = [row(test, rates, slowest[test], cost, threads, max(limits)) for test, rates in samples.items()]
+        slow = exact_formats(direct.file)
         result = {
             "rows": rows,
+            "exact_formats": slow,
             "ops": op_times(direct),
             "machine": {"cpu": cpu_name(), "system": platform.platform(), "read_limit_gbps": [round(one, 2) for one in limits]},
             "versions": {"layerdeck": engine.VERSION, "python": platform.python_version(), "numpy": np.__version__},
@@ -84,6 +87,8 @@ def run(args: argparse.Namespace) -> int:
         write_json(result)
     else:
         write_text("".join(line(one) for one in rows))
+        if slow:
+            write_text(f"{', '.join(slow)}: exact, several times slower\n")
     return 0
 
 
@@ -141,7 +146,9 @@ def linears(spec: ModelSpec) -> list[tuple[Linear, float, int]]:
     layers: list[tuple[Linear, float, int]] = [(spec.head, 1.0, 1)]
     for block in spec.blocks:
         mixer, ffn = block.mixer, block.ffn
-        layers += [(one, 1.0, 1) for one in projections(mixer)]
+        parts = projections(mixer)
+        together = sum(one.n_out for one in parts if one.first is not None)  # one tensor for several of them
+        layers += [(one, 1.0 if one.first is None else one.n_out / together, 1) for one in parts]
         share, n = (ffn.n_used / ffn.n_experts, ffn.n_used) if isinstance(ffn, MoeFfn) else (1.0, 1)
         both = 0.5 if ffn.gate.weight == ffn.up.weight else 1.0  # one tensor holds gate and up
         layers += [(ffn.gate, share * both, n), (ffn.up, share * both, n), (ffn.down, share, n)]

@@ -6,7 +6,7 @@ import argparse
 import sys
 
 from engine.api.commands import Generate
-from engine.api.events import Finished, Notice, TokenDelta
+from engine.api.events import AnswerOpened, Finished, Notice, TokenDelta
 from engine.api.values import ChatMessage
 from engine.cli.client import Client, new_id
 from engine.cli.options import add_load_options, load_options, whole_number
@@ -63,7 +63,7 @@ def _stream(client: Client, command: Generate) -> str:
             continue
         if isinstance(event, Finished):
             break
-        if isinstance(event, TokenDelta):
+        if isinstance(event, TokenDelta | AnswerOpened):
             pieces.append(event.text)
             write_text(event.text)
         elif isinstance(event, Notice):

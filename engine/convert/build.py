@@ -156,7 +156,8 @@ class Model:
 
     def _find_prefix(self) -> str:
         ending = "embed_tokens.weight"
-        found = next((name for name in self.checkpoint.entries if name.endswith(ending)), None)
+        # The shortest name: layers that predict several tokens have embeddings of their own.
+        found = min((name for name in self.checkpoint.entries if name.endswith(ending)), key=len, default=None)
         if found is None:
             raise ConversionError(f"no tensor is named *.{ending}; this checkpoint is not of a language model that is converted")
         return found.removesuffix(ending)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +45,10 @@ class Config:
             raise ConversionError("config.json: `architectures` is missing; it says which kind of model this is")
         text = values.get("text_config")
         return cls(values | text if isinstance(text, dict) else values, folder.resolve().name, classes[0])
+
+    def with_defaults(self, defaults: Mapping[str, Any]) -> Config:
+        """The configuration with what a family takes for granted where it is silent."""
+        return replace(self, values={**defaults, **{key: value for key, value in self.values.items() if value is not None}})
 
     def integer(self, *names: str, default: int | None = None) -> int:
         """The whole number under the first of the names that is there and not null. Raises: ConversionError."""
@@ -91,7 +95,8 @@ class Config:
     @property
     def head_dim(self) -> int:
         """Values of a head."""
-        return self.integer("head_dim", default=self.integer("hidden_size") // self.n_heads)
+        given = self.first("head_dim")
+        return self.integer("hidden_size") // self.n_heads if given is None else self.integer("head_dim")
 
     @property
     def n_experts(self) -> int:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from engine.convert.config import read_json
 from engine.errors import ConversionError
 
 F32 = npt.NDArray[np.float32]
@@ -58,27 +59,12 @@ class Checkpoint:
         Raises: ConversionError for no such files, a damaged one, or a tensor that two of them hold.
         """
         self.entries: dict[str, Entry] = {}
-        paths = sorted(folder.glob("*.safetensors"))
-        if not paths:
-            raise ConversionError(f"{folder}: no *.safetensors files are here; give the folder of a downloaded model")
-        for path in paths:
+        for path in _files(folder):
             for entry in read_header(path):
                 if entry.name in self.entries:
                     first = self.entries[entry.name].path.name
                     raise ConversionError(f"{path.name}: tensor {entry.name} is already in {first}; keep one copy of the model")
                 self.entries[entry.name] = entry
-        self._check_index(folder)
-
-    def _check_index(self, folder: Path) -> None:
-        """Every tensor that the index of a model in parts names is there."""
-        index = folder / "model.safetensors.index.json"
-        if not index.is_file():
-            return
-        listed = json.loads(index.read_bytes()).get("weight_map", {})
-        missing = sorted({file for name, file in listed.items() if name not in self.entries})
-        if missing:
-            shown = ", ".join(missing[:3]) + (" ..." if len(missing) > 3 else "")
-            raise ConversionError(f"{folder.name}: {len(missing)} parts of the model are missing ({shown}); download them")
 
     def __contains__(self, name: str) -> bool:
         return name in self.entries
@@ -109,6 +95,26 @@ class Checkpoint:
             raise ConversionError(f"tensor {scales} has shape {blocks.shape}: one scale for each 128 x 128 weights is converted")
         by_row = np.repeat(blocks, _SCALE_BLOCK, 0)[: entry.shape[0]][start:stop]
         return np.repeat(by_row, _SCALE_BLOCK, 1)[:, : entry.shape[1]]
+
+
+def _files(folder: Path) -> list[Path]:
+    """The files of the model: those that the index of a model in parts lists, else the one file, else all that there are. Some
+    folders hold the same model once more in another form.
+
+    Raises: ConversionError for parts that are missing, or no file at all.
+    """
+    index, whole = folder / "model.safetensors.index.json", folder / "model.safetensors"
+    if index.is_file():
+        listed = sorted(set(read_json(index).get("weight_map", {}).values()))
+        missing = [name for name in listed if not (folder / name).is_file()]
+        if missing:
+            shown = ", ".join(missing[:3]) + (" ..." if len(missing) > 3 else "")
+            raise ConversionError(f"{folder.name}: {len(missing)} parts of the model are missing ({shown}); download them")
+        return [folder / name for name in listed]
+    found = [whole] if whole.is_file() else sorted(folder.glob("*.safetensors"))
+    if not found:
+        raise ConversionError(f"{folder}: no *.safetensors files are here; give the folder of a downloaded model")
+    return found
 
 
 def to_f32(values: npt.NDArray[Any], dtype: str) -> F32:

@@ -75,7 +75,7 @@ def _from_json(text: str, n_vocab: int, glm: bool) -> dict[str, Any]:
     for token, index in model["vocab"].items():
         tokens.put(index, token, TokenType.NORMAL)
     merges = [tuple(merge.split(" ", 1)) if isinstance(merge, str) else tuple(merge) for merge in model["merges"]]
-    _add(tokens, parsed.get("added_tokens", ()))
+    _add(tokens, parsed.get("added_tokens", ()), n_vocab)
     if model.get("byte_fallback"):
         return _as_sentencepiece(tokens, merges, parsed, n_vocab)
     pre = recognise(text)
@@ -107,21 +107,26 @@ def _as_sentencepiece(tokens: _Tokens, merges: Sequence[tuple[str, ...]], parsed
         keys.TOKENS: texts,
         keys.SCORES: f32_array([-float(rank[token]) if token in rank else lowest for token in texts]),
         keys.TOKEN_TYPES: i32_array(types),
-        keys.ADD_SPACE_PREFIX: "Prepend" in json.dumps([parsed.get("normalizer"), parsed.get("pre_tokenizer")])
-        or '"prepend_scheme": "first"' in json.dumps(parsed.get("pre_tokenizer")),
+        keys.ADD_SPACE_PREFIX: _prepends(parsed),
         **_id(keys.UNKNOWN_ID, _index(texts, parsed["model"].get("unk_token"))),
     }
+
+
+def _prepends(parsed: Any) -> bool:
+    """Whether a blank is put before the text: by a normalizer, or by the step that turns blanks into marks."""
+    steps = json.dumps([parsed.get("normalizer"), parsed.get("pre_tokenizer")])
+    return any(mark in steps for mark in ('"type": "Prepend"', '"prepend_scheme": "first"', '"prepend_scheme": "always"'))
 
 
 def _from_pieces(folder: Path, n_vocab: int, settings: Mapping[str, Any], text: str) -> dict[str, Any]:
     pieces = read_pieces(folder / "tokenizer.model")
     tokens = _Tokens(list(pieces.tokens), list(pieces.types))
     if text:
-        _add(tokens, json.loads(text).get("added_tokens", ()))
+        _add(tokens, json.loads(text).get("added_tokens", ()), n_vocab)
     for index, row in settings.get("added_tokens_decoder", {}).items():
-        _add(tokens, [row | {"id": int(index)}])
+        _add(tokens, [row | {"id": int(index)}], n_vocab)
     for token, index in read_json(folder / "added_tokens.json").items():
-        if index >= len(tokens.texts) or tokens.texts[index] is None:
+        if index < n_vocab and (index >= len(tokens.texts) or tokens.texts[index] is None):
             tokens.put(index, token, TokenType.USER_DEFINED)
     texts, types = tokens.filled(n_vocab)
     scores = [*pieces.scores, *([-1000.0] * (len(texts) - len(pieces.scores)))]
@@ -138,10 +143,13 @@ def _from_pieces(folder: Path, n_vocab: int, settings: Mapping[str, Any], text: 
     }
 
 
-def _add(tokens: _Tokens, added: Iterable[Mapping[str, Any]]) -> None:
-    """Tokens beside the merges: special ones structure the text, the others are words that are never cut."""
+def _add(tokens: _Tokens, added: Iterable[Mapping[str, Any]], n_vocab: int) -> None:
+    """Tokens beside the merges: special ones structure the text, the others are words that are never cut. Those beyond the
+    model's embedding, such as marks of pictures in a model of text, are left out."""
     for row in added:
         index, kind = row["id"], TokenType.CONTROL if row.get("special") else TokenType.USER_DEFINED
+        if index >= n_vocab:
+            continue
         known = tokens.types[index] if index < len(tokens.types) else TokenType.UNUSED
         if known not in (TokenType.UNKNOWN, TokenType.BYTE):
             tokens.put(index, row["content"], kind)

@@ -90,6 +90,11 @@ def format_totals(file: GgufFile) -> tuple[FormatTotal, ...]:
     return tuple(sorted(totals, key=lambda total: -total.nbytes))
 
 
+def exact_formats(file: GgufFile) -> tuple[str, ...]:
+    """The types that are multiplied exactly, as f32, and so several times slower; the largest share of the bytes first."""
+    return tuple(total.name for total in format_totals(file) if total.path == "exact")
+
+
 def grouped(file: GgufFile) -> Iterator[tuple[TensorInfo, str]]:
     """Every tensor with the name of its group."""
     n_layers, _ = layer_counts(file)

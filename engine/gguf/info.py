@@ -101,17 +101,21 @@ _PART = re.compile(r"-\d{5}-of-\d{5}$")
 _LAYER = re.compile(r"blk\.(\d+)\.(.+)")
 _FFN_PARTS = re.compile(r"ffn_|exp_probs|post_ffw|layer_output")
 _EXPERTS = re.compile(r"ffn_(gate|up|down|gate_up)_exps\.")
+_SHARED = re.compile(r"ffn_(gate|up|down|gate_inp)_shexp\.")
 _FFN_NORM_FAMILIES = frozenset({"gpt-oss", "glm4moe", "qwen3next", "qwen35", "qwen35moe"})
 
 
 def unit_of(name: str, architecture: str) -> str:
-    """The unit that a tensor belongs to, by its name: `embed`, `head`, `mixer.<layer>`, `ffn.<layer>` or `experts.<layer>`."""
+    """The unit that a tensor belongs to, by its name: `embed`, `head`, `mixer.<layer>`, `ffn.<layer>`, `experts.<layer>`
+    or `shared.<layer>`."""
     match = _LAYER.fullmatch(name)
     if match is None:
         return "head" if name.startswith("output") else "embed"
     layer, part = match.groups()
     if _EXPERTS.match(part):
         return f"experts.{int(layer)}"
+    if _SHARED.match(part):
+        return f"shared.{int(layer)}"
     # In these families the norm after attention is the one before the feed-forward part.
     norms_ffn = part.startswith("post_attention_norm") and architecture in _FFN_NORM_FAMILIES
     return f"ffn.{int(layer)}" if norms_ffn or _FFN_PARTS.match(part) else f"mixer.{int(layer)}"

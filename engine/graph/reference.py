@@ -8,16 +8,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from engine.arch.cache_groups import groups_of
 from engine.arch.spec import Attention as AttentionSpec
-from engine.arch.spec import Mla, ModelSpec, Temperature
+from engine.arch.spec import Mla, ModelSpec
 from engine.arch.spec import Rope as RopeSpec
-from engine.errors import Cancelled, EngineError
+from engine.errors import Cancelled, EngineError, ModelChanged
 from engine.graph.ops import (
     Add,
     Attention,
@@ -42,6 +42,7 @@ from engine.graph.ops import (
 from engine.graph.reference_delta import DeltaState, DeltaStates, convolve, delta_rule, gated_norm, gates, split_inputs
 from engine.graph.reference_experts import experts, gated, route, sigmoid, softmax
 from engine.graph.reference_latent import attend as attend_latent
+from engine.graph.rotation import rope_frequencies, temperatures
 from engine.quants.reference import dequantise
 
 F32 = npt.NDArray[np.float32]
@@ -136,7 +137,6 @@ class ReferenceModel:
         self._graph = graph
         self._block = block
         self._stop = stop
-        self._raw = tuple(np.memmap(shard.path, dtype=np.uint8, mode="r") for shard in file.shards)
         self._weights: dict[str, F32] = {}
         self._cache: dict[tuple[str, int], F32] = {}
         self.states = DeltaStates()
@@ -165,7 +165,11 @@ class ReferenceModel:
         """The tensor `name` in f32, numpy order: [n_out, n_in] for a linear layer."""
         if name not in self._weights:
             info = self._file.tensors[name]
-            raw = self._raw[info.shard][info.offset : info.offset + info.nbytes]
+            # Read, not mapped: a file that is cut short meanwhile is an error and not a signal.
+            path = self._file.shards[info.shard].path
+            raw = np.fromfile(path, np.uint8, info.nbytes, offset=info.offset)
+            if len(raw) != info.nbytes:
+                raise ModelChanged(f"{path.name} became shorter or unreadable while it was in use; load it again")
             self._weights[name] = dequantise(info.type_name, raw).reshape(tuple(reversed(info.shape)))
         return self._weights[name]
 
@@ -197,11 +201,10 @@ class ReferenceModel:
         return mixer.n_kv_heads
 
     def close(self) -> None:
-        """Drops weights, cache and mappings."""
+        """Drops weights and cache."""
         self._weights.clear()
         self._cache.clear()
         self.states = DeltaStates()
-        self._raw = ()
 
 
 def _embed(model: ReferenceModel, op: Embed, batch: Batch, values: dict[str, F32]) -> None:
@@ -216,8 +219,11 @@ def _norm(model: ReferenceModel, op: Norm, batch: Batch, values: dict[str, F32])
 
 
 def _linear(model: ReferenceModel, op: Linear, batch: Batch, values: dict[str, F32]) -> None:
-    y = values[op.x.name] @ model.weight(op.weight).reshape(op.out.width, op.x.width).T  # one row may be a vector in the file
-    y = y if op.bias is None else y + model.weight(op.bias)
+    width, first = op.out.width, op.first or 0
+    y = values[op.x.name] @ model.weight(op.weight).reshape(-1, op.x.width)[first : first + width].T
+    if op.bias is not None:
+        bias = model.weight(op.bias)
+        y = y + (bias if len(bias) == width else bias[first : first + width])
     values[op.out.name] = softcap(y, op.softcap)
 
 
@@ -356,33 +362,6 @@ def _add(model: ReferenceModel, op: Add, batch: Batch, values: dict[str, F32]) -
 
 def _out_rows(model: ReferenceModel, op: OutRows, batch: Batch, values: dict[str, F32]) -> None:
     values[op.out.name] = values[op.x.name][batch.out_rows]
-
-
-def temperatures(temperature: Temperature, positions: npt.NDArray[np.integer[Any]]) -> F32:
-    """What queries at `positions` are multiplied with."""
-    beyond = np.floor(positions / temperature.length)
-    return np.asarray(1.0 + temperature.beta * np.log1p(beyond), np.float32)
-
-
-def rope_frequencies(rope: RopeSpec, factors: F32 | None) -> F64:
-    """Radians per position of each rotated pair, [n_rot/2] f64: divided by factors, scaled or YaRN-interpolated."""
-    pairs = np.arange(rope.n_rot // 2, dtype=np.float64)
-    plain: F64 = rope.freq_base ** (-2.0 * pairs / rope.n_rot)
-    if factors is not None:
-        plain = plain / factors
-    if rope.yarn is None:
-        scaled: F64 = plain * rope.freq_scale
-        return scaled
-    yarn = rope.yarn
-
-    def bound(rotations: float) -> float:
-        return float(rope.n_rot * np.log(yarn.original_context / (2 * np.pi * rotations)) / (2 * np.log(rope.freq_base)))
-
-    low = max(0.0, np.floor(bound(yarn.beta_fast)))
-    high = min(rope.n_rot - 1.0, np.ceil(bound(yarn.beta_slow)))
-    keep = 1.0 - np.clip((pairs - low) / max(0.001, high - low), 0.0, 1.0)
-    mixed: F64 = plain / yarn.factor * (1.0 - keep) + plain * keep
-    return mixed
 
 
 def softcap(x: F32, cap: float) -> F32:

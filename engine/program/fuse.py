@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Literal
 
 from engine.arch.spec import Act
 from engine.errors import EngineBug
@@ -33,6 +33,7 @@ from engine.graph.ops import (
     SigmoidGate,
     Split,
 )
+from engine.program.dataflow import reads, rename, rows_early
 from engine.program.lane_latent import lower_latent
 from engine.program.lane_ops import (
     Choice,
@@ -68,16 +69,12 @@ PRIVATE_VALUES = 16384
 """An input stage of up to this many values costs each worker less than meeting the others."""
 
 
-_INPUTS = ("x", "y", "z", "k", "v", "q", "gate", "up", "share", "beta", "alpha")
-"""Fields of ops that name what they read."""
-
-
 def fuse(ops: Sequence[Op], logits: Buffer, phase: Phase, max_rows: int) -> tuple[tuple[LaneOp, ...], Buffer]:
     """The lane's ops for steps of up to max_rows rows, and the buffer that holds the logits.
 
     In decode every row belongs to another sequence. Buffers come out renamed: one name, one definition.
     """
-    named, last = _rename(_rows_early(ops) if phase == "prefill" else ops)
+    named, last = rename(rows_early(ops) if phase == "prefill" else ops)
     fuser = _Fuser(named, phase, max_rows)
     return tuple(fuser.run()), last[logits.name]
 
@@ -98,7 +95,7 @@ class _Fuser:
         self._max_rows = max_rows
         self._readers: defaultdict[str, list[int]] = defaultdict(list)
         for i, op in enumerate(ops):
-            for buffer in _reads(op):
+            for buffer in reads(op):
                 self._readers[buffer.name].append(i)
         self._sources: dict[str, Source] = {}  # buffers that exist only as input stages
         self._halves: dict[str, Split] = {}  # by the names of both halves, which lie in one buffer
@@ -177,7 +174,7 @@ class _Fuser:
 
     def _norm(self, i: int, op: Norm) -> int:
         follower = self._ops[i + 1] if i + 1 < len(self._ops) else None
-        if isinstance(follower, Add) and follower.y == op.out and follower.x != op.x and self._readers[op.out.name] == [i + 1]:
+        if isinstance(follower, Add) and self._is_residual(op, follower, i + 1):
             self._out.append(LaneNorm(op.unit, op.x, follower.x, op.norm, 1, self._late, add=True))
             return i + 2
         if self._stage_end(i) is not None:
@@ -197,7 +194,7 @@ class _Fuser:
             group.append(op)
         after = i + len(group)
         follower = self._ops[after] if after < len(self._ops) else None
-        weights = tuple(Weight(op.weight, op.bias, op.out) for op in group)
+        weights = tuple(Weight(op.weight, op.bias, op.out, op.first) for op in group)
         if isinstance(follower, Route) and follower.x == group[-1].out:
             if len(group) > 1:
                 self._emit(first, weights[:-1], "store")
@@ -218,7 +215,7 @@ class _Fuser:
         outs = (group[0].out, group[1].out)
         return (act.gate, act.up) == outs and all(self._readers[out.name] == [at] for out in outs)
 
-    def _is_residual(self, op: Linear, add: Add, at: int) -> bool:
+    def _is_residual(self, op: Linear | Norm, add: Add, at: int) -> bool:
         return add.y == op.out and add.x != op.x and add.share is None and self._readers[op.out.name] == [at]
 
     def _emit(
@@ -361,70 +358,3 @@ class _Fuser:
             max_rows=self._max_rows,
         )
         return i + 2
-
-
-def _rows_early(ops: Sequence[Op]) -> Sequence[Op]:
-    """Drops the unwanted rows before the last feed-forward part, after which nobody reads them."""
-    pick = next((i for i, op in enumerate(ops) if isinstance(op, OutRows)), None)
-    attentions = [i for i, op in enumerate(ops) if isinstance(op, Attention | LatentAttention | Delta)]
-    if pick is None or not attentions or attentions[-1] > pick:
-        return ops
-    rows = ops[pick]
-    assert isinstance(rows, OutRows)
-    joined = [i for i in range(attentions[-1], pick) if isinstance(op := ops[i], Add) and op.x == rows.x]
-    if len(joined) < 2:
-        return ops
-    after = joined[0] + 1
-    known = {rows.x}
-    for op in ops[after:pick]:
-        if not known.issuperset(_reads(op)):
-            return ops  # something of before is read, with all rows
-        known |= {buffer for name in ("out", "chosen", "weights") if isinstance(buffer := getattr(op, name, None), Buffer)}
-    later: list[Op] = []
-    for op in ops[after:pick]:
-        changes: dict[str, Any] = {name: rows.out for name in ("x", "out") if getattr(op, name, None) == rows.x}
-        later.append(replace(op, **changes))
-    return (*ops[:after], rows, *later, *ops[pick + 1 :])
-
-
-def _reads(op: Op) -> tuple[Buffer, ...]:
-    match op:
-        case Embed():
-            return ()
-        case Norm() | Linear() | Rope() | OutRows() | Route() | LatentStore() | Split():
-            return (op.x,)
-        case SigmoidGate():
-            return (op.x, op.gate)
-        case Delta():
-            return (op.x, op.z, op.beta, op.alpha)
-        case Experts():
-            return (op.x, op.chosen, op.weights)
-        case KvStore():
-            return (op.k, op.v)
-        case Attention() | LatentAttention():
-            return (op.q,)
-        case GatedAct():
-            return (op.gate, op.up)
-        case Add():
-            return (op.x, op.y, *(() if op.share is None else (op.share,)))
-
-
-def _rename(ops: Sequence[Op]) -> tuple[list[Op], dict[str, Buffer]]:
-    """Gives each definition of a buffer a name of its own; an op that changes a buffer in place keeps its name."""
-    current: dict[str, Buffer] = {}
-    renamed: list[Op] = []
-    for i, op in enumerate(ops):
-        changes: dict[str, Any] = {}
-        for field in (*_INPUTS, *(("chosen", "weights") if isinstance(op, Experts) else ())):
-            buffer = getattr(op, field, None)
-            if isinstance(buffer, Buffer):
-                changes[field] = current[buffer.name]
-        defined = {}
-        for field in ("out", "first", "second", *(("chosen", "weights") if isinstance(op, Route) else ())):
-            out = getattr(op, field, None)
-            if isinstance(out, Buffer):
-                in_place = isinstance(op, Norm) and op.x.name == out.name
-                defined[out.name] = changes[field] = current[out.name] if in_place else Buffer(f"{out.name}.{i}", out.width)
-        renamed.append(replace(op, **changes))
-        current |= defined
-    return renamed, current

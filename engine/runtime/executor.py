@@ -16,8 +16,9 @@ from engine.placement.placement import Placement
 from engine.program.lane_latent import ABSORBED_ROWS
 from engine.program.lower import DECODE_BUCKETS, lower
 from engine.program.plan import Plan
-from engine.runtime.cpu_lane import Memory, describe
+from engine.runtime.cpu_lane import describe
 from engine.runtime.derived import DerivedWeights
+from engine.runtime.descriptor import Memory
 from engine.runtime.kv_cache import BLOCK, KvCache, allocate
 from engine.runtime.rope_table import RopeTables
 from engine.runtime.states import StatePool

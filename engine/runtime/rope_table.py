@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.arch.spec import Rope, Temperature
-from engine.graph.reference import rope_frequencies, temperatures
+from engine.graph.rotation import rope_frequencies, temperatures
 from engine.runtime.weights import Weights
 
 

@@ -7,11 +7,12 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from engine.api.commands import Cancel, Command, CountTokens, Generate, LoadModel, UnloadModel, WatchSensors
-from engine.api.events import Finished, LoadProgress, ModelReady, ModelUnloaded, Notice, TokenCount
+from engine.api.events import AnswerOpened, Finished, LoadProgress, ModelReady, ModelUnloaded, Notice, TokenCount
 from engine.errors import Cancelled, EngineError, InvalidRequest
 from engine.hardware.sampler import Sampler
 from engine.service.loaded import Loaded, load, open_file
 from engine.service.state import SensorWatch, State
+from engine.session.channels import decoder_for
 
 MIN_PERIOD_S = 0.1
 
@@ -55,7 +56,11 @@ def handle_generate(state: State, command: Generate) -> None:
     loaded.model.check_identity()
     ids = loaded.prompts.of_request(command)
     _tell_notice(state, loaded, command)
-    loaded.session.add(command.request_id, ids, command.sampling, asked, ends_at_eog=not command.ignore_eog)
+    opening = loaded.prompts.take_opening()
+    if opening:
+        state.emit(AnswerOpened(command.request_id, opening))
+    decoder = decoder_for(loaded.tokenizer, command)
+    loaded.session.add(command.request_id, ids, command.sampling, asked, not command.ignore_eog, decoder)
 
 
 def handle_count(state: State, command: CountTokens) -> None:

@@ -16,10 +16,12 @@ from engine.arch.registry import build_spec
 from engine.arch.spec import ModelSpec
 from engine.errors import HelperDied
 from engine.gguf.advice import warnings_of
+from engine.gguf.groups import exact_formats
 from engine.gguf.info import GgufFile
 from engine.gguf.overrides import Override, override
 from engine.gguf.reader import read_gguf
 from engine.graph.build import build_graph
+from engine.runtime.derived import derived_infos
 from engine.runtime.loader import LoadedModel
 from engine.runtime.loader import load as load_weights
 from engine.session.generate import Session
@@ -177,4 +179,6 @@ def model_info(file: GgufFile, spec: ModelSpec, path: str) -> ModelInfo:
         n_ctx=0,
         has_template=has_template,
         warnings=tuple(map(_sentence, warnings_of(file))),
+        derived_bytes=sum(one.nbytes for one in derived_infos(spec, {name: one.type_id for name, one in file.tensors.items()})),
+        exact_formats=exact_formats(file),
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import secrets
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 from engine.api.commands import Generate
 from engine.api.values import ChatMessage
 from engine.errors import HelperDied, InvalidRequest, TemplateError
+from engine.session.channels import answer_of, continued
 from engine.tokenizer.build import Tokenizer
 from engine.tokenizer.chat_template import CHATML, RenderRequest, TemplateHelper, plain_chatml, special_variables
 
@@ -21,6 +23,8 @@ WITHOUT_HELPER = (
 )
 
 Parts = tuple[tuple[str, bool], ...]
+
+_OPENED_THOUGHT = re.compile(r"<think>\s*\Z")
 
 
 class PromptBuilder:
@@ -34,6 +38,7 @@ class PromptBuilder:
         self._special = special_variables(tokenizer.vocab)
         self._without_helper = False
         self._notice: str | None = None
+        self._opening = ""
 
     def of_request(self, request: Generate) -> list[int]:
         """The prompt of an answer.
@@ -42,6 +47,7 @@ class PromptBuilder:
             InvalidRequest: not exactly one of messages, prompt and ids, or nothing to continue.
             TemplateError: the template refused the messages or is broken.
         """
+        self._opening = ""
         given = [one for one in (request.messages, request.prompt, request.ids) if one is not None]
         if len(given) != 1:
             raise InvalidRequest(f"{len(given)} of messages, prompt and ids are given; give exactly one")
@@ -58,11 +64,18 @@ class PromptBuilder:
         """The prompt of a conversation: ending where the answer begins, or within the last answer. Raises like `of_request`."""
         if not messages:
             raise InvalidRequest("the conversation is empty; give at least one message")
-        rendered = [{"role": one.role, "content": one.content} for one in messages]
+        in_channels = bool(self._tokenizer.channel_tokens)
+        rendered = [{"role": one.role, "content": _given(one, in_channels)} for one in messages]
+        self._opening = ""
         if not continue_last:
-            return self._with_bos(self._tokenizer.encode_parts(self._render(rendered, variables, opened=True)))
+            parts = self._render(rendered, variables, opened=True)
+            self._opening = opening_of(parts)
+            return self._with_bos(self._tokenizer.encode_parts(parts))
         if messages[-1].role != "assistant":
             raise InvalidRequest("there is no answer to continue; the last message must be the assistant's")
+        if in_channels and len(messages) > 1:
+            parts = (*self._render(rendered[:-1], variables, opened=True), (continued(messages[-1].content), True))
+            return self._with_bos(self._tokenizer.encode_parts(parts))
         # What the template writes behind an answer is cut off at a mark that no text holds by chance.
         mark = f"mark{secrets.token_hex(16)}"
         rendered[-1]["content"] += mark
@@ -72,6 +85,11 @@ class PromptBuilder:
         """What people should be told about the prompts made so far; once."""
         notice, self._notice = self._notice, None
         return notice
+
+    def take_opening(self) -> str:
+        """How the template has begun the answer of the last conversation, "" where it has not; once."""
+        opening, self._opening = self._opening, ""
+        return opening
 
     def _render(self, messages: list[dict[str, Any]], variables: Mapping[str, Any], *, opened: bool) -> Parts:
         if self._without_helper:
@@ -95,6 +113,19 @@ class PromptBuilder:
         if not vocab.add_bos or vocab.bos_id is None or ids[:1] == [vocab.bos_id]:
             return ids
         return [vocab.bos_id, *ids]
+
+
+def _given(message: ChatMessage, in_channels: bool) -> str:
+    """What a template is given of a message."""
+    return answer_of(message.content) if in_channels and message.role == "assistant" else message.content
+
+
+def opening_of(parts: Parts) -> str:
+    """The opened thought that a prompt ends with, blanks and all: the answer goes on inside it. "" where there is none, or where
+    people wrote it."""
+    text, own = parts[-1] if parts else ("", False)
+    found = _OPENED_THOUGHT.search(text)
+    return found[0] if own and found is not None else ""
 
 
 def cut(parts: Parts, mark: str) -> Parts:

@@ -201,7 +201,7 @@ static inline int64_t ld_delta_channels(int64_t n_keys, int64_t n_values, int64_
 static inline int64_t ld_v_pad(int64_t v_dim) { return (v_dim + 15) & ~(int64_t)15; }
 
 // The cache of one KV head in a block: LD_BLOCK * dim values, dim = head_dim of keys, ld_v_pad(v_dim) of values; for the 8-bit
-// types then f16 scales [group][LD_BLOCK].
+// types in pairs, keys [head_dim / 2][LD_BLOCK][2] and values [LD_BLOCK / 2][ld_v_pad][2], then f16 scales [group][LD_BLOCK].
 static inline int64_t ld_kv_group(int type, int64_t dim) { return type == LD_KV_Q8_0 ? 32 : dim; }
 static inline int64_t ld_kv_head_bytes(int type, int64_t dim) {
     if (type <= LD_KV_F16) return dim * LD_BLOCK * (type == LD_KV_F16 ? 2 : 4);

@@ -12,7 +12,9 @@
 
 // The tasks of an op are cut in one share a worker. A worker takes tasks from its own share, so that it reads weights in the order
 // of memory, then from the shares of others. Tasks are counted when done. A worker that finds none left moves on; nobody waits for a
-// worker that holds no task, so a core taken away between tasks delays nothing.
+// worker that holds no task, so a core taken away between tasks delays nothing. A worker that loses its core within a task holds up
+// the others for a whole time slice, a tenth of a token; so who waits long does that task again. Results lie in scratch until one of
+// the two claims the task; the other, whose input may be gone by then, throws its own away.
 typedef struct {
     _Alignas(64) _Atomic int64_t next;
     int64_t end;
@@ -24,10 +26,18 @@ typedef struct {
     int64_t tasks;
 } counter;
 
+// The task that a worker is at: (op + 1) << 32 | task, 0 = none that another may do.
+typedef struct {
+    _Alignas(64) uint64_t task;
+} hold;
+
+#define HELP_AFTER_NS 25000 // several tasks long
+
 struct ld_program {
     ld_node *nodes;
     counter *counters; // [n_ops]
     share *shares;     // [n_ops][n_workers]
+    hold *holds;       // [n_workers]
     int64_t n_ops, max_rows, max_position, n_groups, n_states, n_vocab, scratch_stride;
     int64_t n_blocks[LD_MAX_GROUPS];
     int64_t window[LD_MAX_GROUPS]; // the widest that an op of the group reads, 0 = all keys, -1 = no op reads any
@@ -102,7 +112,8 @@ ld_program *ld_program_new(const ld_op *ops, int64_t n_ops, uint8_t *base, int64
         p->nodes = calloc(n_ops, sizeof *p->nodes);
         p->counters = aligned_alloc(64, n_ops * sizeof *p->counters);
         p->shares = aligned_alloc(64, n_ops * n_workers * sizeof *p->shares);
-        if (!p->nodes || !p->counters || !p->shares) wrong = "no memory";
+        p->holds = aligned_alloc(64, n_workers * sizeof *p->holds);
+        if (!p->nodes || !p->counters || !p->shares || !p->holds) wrong = "no memory";
         if (n_groups < 1 || n_groups > LD_MAX_GROUPS) wrong = "too many cache groups";
         for (int64_t g = 0; !wrong && g < n_groups; g++) p->n_blocks[g] = n_blocks[g], p->window[g] = -1;
     }
@@ -141,6 +152,7 @@ void ld_program_free(ld_program *p) {
     free(p->nodes);
     free(p->counters);
     free(p->shares);
+    free(p->holds);
     free(p->scratch);
     free(p);
 }
@@ -218,6 +230,7 @@ void ld_program_start(ld_program *p, ld_step_state *s) {
             mine->end = tasks * (w + 1) / p->n_workers;
         }
     }
+    for (int w = 0; w < p->n_workers; w++) p->holds[w].task = 0;
     atomic_thread_fence(memory_order_seq_cst);
 }
 
@@ -232,12 +245,52 @@ static int stopped(ld_program *p) {
     return atomic_load_explicit(&p->stopped, memory_order_relaxed);
 }
 
-static int wait_done(ld_program *p, int64_t from, int64_t to) {
+static void note_bad_op(ld_program *p, int64_t i) {
+    int32_t mine = (int32_t)i + 1, seen = __atomic_load_n(&p->state->bad_op, __ATOMIC_RELAXED);
+    while ((seen == 0 || mine < seen) &&
+           !__atomic_compare_exchange_n(&p->state->bad_op, &seen, mine, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
+    }
+}
+
+// Does a task that the owner of `at` has taken; counts it unless somebody else was faster.
+static void do_task(ld_program *p, ld_ctx *ctx, int64_t i, int64_t task, hold *at) {
+    const ld_node *node = &p->nodes[i];
+    ctx->hold = at ? &at->task : NULL;
+    ctx->held = (uint64_t)(i + 1) << 32 | (uint64_t)task;
+    ctx->lost = ctx->bad = 0;
+    ld_node_task(node, ctx, task);
+    if (ctx->lost) return;
+    if (ctx->bad) note_bad_op(p, i);
+    if (node->op.kind == LD_OP_ROUTE && atomic_fetch_add(&p->counters[i].finished, 1) + 1 == p->counters[i].tasks)
+        ld_route(node, ctx);
+    atomic_fetch_add(&p->counters[i].done, 1);
+}
+
+// Does one of the tasks [from, to] that another worker is at.
+static void help(ld_program *p, ld_ctx *ctx, int worker, int64_t from, int64_t to) {
+    for (int w = 0; w < p->n_workers; w++) {
+        uint64_t held = w == worker ? 0 : __atomic_load_n(&p->holds[w].task, __ATOMIC_ACQUIRE);
+        int64_t i = (int64_t)(held >> 32) - 1;
+        if (i >= from && i <= to) {
+            do_task(p, ctx, i, held & UINT32_MAX, &p->holds[w]);
+            return;
+        }
+    }
+}
+
+static int wait_done(ld_program *p, ld_ctx *ctx, int worker, int64_t from, int64_t to) {
+    int64_t since = 0;
     for (int64_t i = from; i <= to; i++) {
         counter *c = &p->counters[i];
         for (int64_t spins = 0; atomic_load_explicit(&c->done, memory_order_acquire) < c->tasks;) {
-            if (atomic_load_explicit(&p->stopped, memory_order_relaxed)) return 0;
+            if (stopped(p)) return 0;
             ld_relax(&spins);
+            if (spins % 128) continue;
+            int64_t now = now_ns();
+            if (!since) since = now;
+            if (now - since < HELP_AFTER_NS) continue;
+            help(p, ctx, worker, from, to);
+            since = 0;
         }
     }
     return 1;
@@ -257,23 +310,22 @@ static int64_t take(ld_program *p, int64_t i, int worker) {
 
 void ld_program_worker(void *program, int worker) {
     ld_program *p = program;
-    ld_ctx ctx = {.table = p->table, .attn = p->attn, .state = p->state, .base = p->base,
+    ld_ctx ctx = {.table = p->table, .attn = p->attn, .words = ld_words_for(p->table->isa), .state = p->state, .base = p->base,
                   .scratch = p->scratch + worker * p->scratch_stride};
     int64_t since = 0, *times = worker ? NULL : p->state->op_ns, before = times ? now_ns() : 0;
     for (int64_t i = 0; i < p->n_ops; i++) {
-        int64_t mine = 0;
-        for (int64_t task; (task = take(p, i, worker)) >= 0; mine++) {
+        const ld_node *node = &p->nodes[i];
+        hold *mine = ld_node_claims(node, ld_node_rows(node, p->state)) ? &p->holds[worker] : NULL;
+        for (int64_t task; (task = take(p, i, worker)) >= 0;) {
             if (stopped(p)) {
                 p->state->aborted = 1;
                 return;
             }
-            ld_node_task(&p->nodes[i], &ctx, task);
-            if (p->nodes[i].op.kind == LD_OP_ROUTE && atomic_fetch_add(&p->counters[i].finished, 1) + 1 == p->counters[i].tasks)
-                ld_route(&p->nodes[i], &ctx);
+            if (mine) __atomic_store_n(&mine->task, (uint64_t)(i + 1) << 32 | (uint64_t)task, __ATOMIC_RELEASE);
+            do_task(p, &ctx, i, task, mine);
         }
-        if (mine) atomic_fetch_add(&p->counters[i].done, mine);
         if (p->nodes[i].op.flags & LD_F_SYNC) {
-            if (!wait_done(p, since, i)) {
+            if (!wait_done(p, &ctx, worker, since, i)) {
                 p->state->aborted = 1;
                 return;
             }
@@ -288,76 +340,6 @@ void ld_program_worker(void *program, int worker) {
 }
 
 void ld_bad_value(ld_ctx *ctx, const ld_node *node) {
-    int32_t mine = node->index + 1, seen = __atomic_load_n(&ctx->state->bad_op, __ATOMIC_RELAXED);
-    while ((seen == 0 || mine < seen) &&
-           !__atomic_compare_exchange_n(&ctx->state->bad_op, &seen, mine, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
-    }
-}
-
-// ---- which function does what ----
-
-int64_t ld_node_scratch(const ld_node *node, int64_t max_rows) {
-    switch (node->op.kind) {
-    case LD_OP_LINEAR: return ld_linear_scratch(node, max_rows);
-    case LD_OP_ROUTE: return ld_route_scratch(node, max_rows);
-    case LD_OP_EXPERTS_UP:
-    case LD_OP_EXPERTS_DOWN: return ld_experts_scratch(node, max_rows);
-    case LD_OP_PREPARE: return node->op.width * 4 + 64;
-    case LD_OP_NORM: return node->op.flags & LD_F_ADD ? node->op.width * 4 : 0;
-    case LD_OP_POSITION: return ld_round(node->op.head_dim, 16) * 4 + ld_v_pad(node->op.v_dim) * 4;
-    case LD_OP_ATTEND_ROWS:
-    case LD_OP_ATTEND_TILES: return ld_attend_scratch(node);
-    case LD_OP_HEADS: return ld_heads_scratch(node, max_rows);
-    case LD_OP_LATENT_POSITION: return (node->op.width + node->op.n_rot) * 4 + 64;
-    case LD_OP_LATENT_ROWS:
-    case LD_OP_LATENT_TILES: return ld_latent_scratch(node);
-    case LD_OP_LATENT_HEADS: return ld_decompress_scratch(node, max_rows);
-    case LD_OP_DELTA_ROWS:
-    case LD_OP_DELTA_CHUNKS: return ld_delta_scratch(node);
-    default: return 0;
-    }
-}
-
-int64_t ld_node_tasks(const ld_node *node, const ld_step_state *state) {
-    int64_t rows = ld_node_rows(node, state);
-    switch (node->op.kind) {
-    case LD_OP_LINEAR: return ld_linear_tasks(node, rows);
-    case LD_OP_ROUTE: return ld_route_tasks(node, rows);
-    case LD_OP_EXPERTS_UP:
-    case LD_OP_EXPERTS_DOWN: return ld_experts_tasks(node, rows);
-    case LD_OP_ATTEND_ROWS:
-    case LD_OP_ATTEND_TILES: return ld_attend_tasks(node, state);
-    case LD_OP_HEADS: return ld_heads_tasks(node, rows);
-    case LD_OP_LATENT_ROWS:
-    case LD_OP_LATENT_TILES: return ld_latent_tasks(node, state);
-    case LD_OP_LATENT_HEADS: return ld_decompress_tasks(node, rows);
-    case LD_OP_DELTA_ROWS:
-    case LD_OP_DELTA_CHUNKS: return ld_delta_tasks(node, state);
-    default: return (rows + LD_POINTWISE_ROWS - 1) / LD_POINTWISE_ROWS;
-    }
-}
-
-void ld_node_task(const ld_node *node, ld_ctx *ctx, int64_t task) {
-    switch (node->op.kind) {
-    case LD_OP_EMBED: ld_embed_task(node, ctx, task); break;
-    case LD_OP_NORM: ld_norm_task(node, ctx, task); break;
-    case LD_OP_PREPARE: ld_prepare_task(node, ctx, task); break;
-    case LD_OP_LINEAR: ld_linear_task(node, ctx, task); break;
-    case LD_OP_ROUTE: ld_route_task(node, ctx, task); break;
-    case LD_OP_EXPERTS_UP: ld_experts_up_task(node, ctx, task); break;
-    case LD_OP_EXPERTS_DOWN: ld_experts_down_task(node, ctx, task); break;
-    case LD_OP_POSITION: ld_position_task(node, ctx, task); break;
-    case LD_OP_ATTEND_ROWS: ld_attend_rows_task(node, ctx, task); break;
-    case LD_OP_ATTEND_TILES: ld_attend_tiles_task(node, ctx, task); break;
-    case LD_OP_HEADS: ld_heads_task(node, ctx, task); break;
-    case LD_OP_LATENT_POSITION: ld_latent_position_task(node, ctx, task); break;
-    case LD_OP_LATENT_ROWS: ld_latent_rows_task(node, ctx, task); break;
-    case LD_OP_LATENT_TILES: ld_latent_tiles_task(node, ctx, task); break;
-    case LD_OP_LATENT_HEADS: ld_decompress_task(node, ctx, task); break;
-    case LD_OP_DELTA_ROWS: ld_delta_rows_task(node, ctx, task); break;
-    case LD_OP_DELTA_CHUNKS: ld_delta_chunks_task(node, ctx, task); break;
-    case LD_OP_ADD: ld_add_task(node, ctx, task); break;
-    case LD_OP_GATED_ACT: ld_gated_act_task(node, ctx, task); break;
-    case LD_OP_ROWS: ld_rows_task(node, ctx, task); break;
-    }
+    (void)node;
+    ctx->bad = 1;
 }

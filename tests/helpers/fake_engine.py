@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from engine.api.commands import Cancel, Command, CountTokens, Generate, LoadModel, UnloadModel, WatchSensors
 from engine.api.events import (
+    AnswerOpened,
     Event,
     Failed,
     Finished,
@@ -54,6 +55,13 @@ class Tokens:
 
 
 @dataclass(frozen=True, slots=True)
+class Opened:
+    """The template has begun the answer with a text."""
+
+    text: str = "<think>\n"
+
+
+@dataclass(frozen=True, slots=True)
 class Stall:
     """Nothing for a while."""
 
@@ -70,7 +78,7 @@ class Fail:
 
 
 OUT_OF_MEMORY = Fail("OutOfMemory", "The RAM has 0.4 GB free and 2.1 GB are needed; choose a smaller context.")
-Step = Load | Prefill | Tokens | Stall | Fail
+Step = Load | Prefill | Opened | Tokens | Stall | Fail
 HELLO = (Prefill(), Tokens(("Hello", ", ", "world", "!")))
 
 
@@ -219,6 +227,8 @@ class FakeEngine:
                     self._usage = Usage(n_prompt=total, prefill_tok_s=250.0)
                 case Tokens(texts, tok_s):
                     self._play_tokens(request_id, texts, tok_s)
+                case Opened(text):
+                    self._emit(AnswerOpened(request_id, text))
                 case Stall(seconds):
                     self._pause(request_id, seconds)
                 case Fail():

@@ -167,10 +167,17 @@ def tiny_metadata(
 
 
 def tiny_llama(
-    *, quant: str = "F16", seed: int = 1, tied: bool = True, n_layers: int = 2, n_embd: int = 64, n_ff: int = 128
+    *,
+    quant: str = "F16",
+    seed: int = 1,
+    tied: bool = True,
+    n_layers: int = 2,
+    n_embd: int = 64,
+    n_ff: int = 128,
+    template: str = CHATML_TEMPLATE,
 ) -> bytes:
     """A random llama model that loads and runs: 4 heads, 2 KV heads, 260 tokens, matrices of type `quant`."""
-    metadata = tiny_metadata(n_layers=n_layers, n_embd=n_embd, n_ff=n_ff)
+    metadata = tiny_metadata(n_layers=n_layers, n_embd=n_embd, n_ff=n_ff) | {"tokenizer.chat_template": template}
     n_vocab = metadata["llama.vocab_size"]
     rng = random.Random(seed)
     matrix = types.TYPE_IDS[quant]

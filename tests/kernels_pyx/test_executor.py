@@ -12,7 +12,7 @@ import pytest
 from engine.program.fuse import FEW_ROWS
 from engine.program.fuse import MAX_WEIGHTS as FUSED_WEIGHTS
 from engine.program.lower import DECODE_BUCKETS
-from engine.runtime.cpu_lane import Flag, Kind
+from engine.runtime.descriptor import Flag, Kind
 from kernels_pyx.arena import Arena
 from kernels_pyx.executor import FEW_MAX, MAX_WEIGHTS, OP_DTYPE, AbortFlag, CpuProgram
 from kernels_pyx.pool import Pool

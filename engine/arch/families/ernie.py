@@ -33,14 +33,14 @@ def build(header: Header) -> ModelSpec:
 def _ffn(header: Header, common: Frame, index: int) -> DenseFfn | MoeFfn:
     every = header.integer("interleave_moe_layer_step", 1, low=1, high=MAX_BLOCKS)
     if index < header.integer("leading_dense_block_count", 0, high=MAX_BLOCKS) or (index + 1) % every:
-        return dense_ffn(header, common.n_embd, index, header.per_layer("feed_forward_length", common.n_layers)[index])
+        return dense_ffn(header, common.n_embd, index, header.of_layer("feed_forward_length", index))
     # The width of the shared expert under its key is that of one of several in some files; the tensor knows.
     n_shared = header.width(f"blk.{index}.ffn_down_shexp.weight")
     return moe_ffn(
         header,
         common.n_embd,
         index,
-        header.integer("expert_feed_forward_length", low=1),
+        header.of_layer("expert_feed_forward_length", index),
         routing(header, index, "softmax", norm_weights=True),
         shared=None if n_shared is None else shared_expert(header, common.n_embd, index, n_shared),
     )

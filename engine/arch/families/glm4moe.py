@@ -38,8 +38,8 @@ def build(header: Header) -> ModelSpec:
 
 def _ffn(header: Header, common: Frame, index: int) -> DenseFfn | MoeFfn:
     if index < header.integer("leading_dense_block_count", 0, high=MAX_BLOCKS):
-        return dense_ffn(header, common.n_embd, index, header.per_layer("feed_forward_length", common.n_layers)[index])
-    n_ff = header.integer("expert_feed_forward_length", low=1)
+        return dense_ffn(header, common.n_embd, index, header.of_layer("feed_forward_length", index))
+    n_ff = header.of_layer("expert_feed_forward_length", index)
     n_shared = header.integer("expert_shared_count", 0, high=1024)
     shared = shared_expert(header, common.n_embd, index, n_ff * n_shared) if n_shared else None
     return moe_ffn(header, common.n_embd, index, n_ff, routing(header, index, "sigmoid"), shared=shared)

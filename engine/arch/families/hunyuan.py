@@ -19,7 +19,6 @@ def build(header: Header) -> ModelSpec:
         UnsupportedModel: a RoPE scaling or gating that is not run. GgufError: missing or contradicting metadata and tensors.
     """
     common = frame(header)
-    n_ff = header.integer("expert_feed_forward_length", low=1)
     blocks = []
     for index in range(common.n_layers):
         at = f"blk.{index}"
@@ -34,7 +33,7 @@ def build(header: Header) -> ModelSpec:
                     header,
                     common.n_embd,
                     index,
-                    n_ff,
+                    header.of_layer("expert_feed_forward_length", index),
                     routing(header, index, "softmax", norm_weights=True),
                     shared=shared_expert(header, common.n_embd, index, n_shared),
                 ),

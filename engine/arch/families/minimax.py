@@ -19,14 +19,19 @@ def build(header: Header) -> ModelSpec:
         UnsupportedModel: a RoPE scaling or gating that is not run. GgufError: missing or contradicting metadata and tensors.
     """
     common = frame(header)
-    n_ff = header.integer("expert_feed_forward_length", low=1)
     blocks = tuple(
         BlockSpec(
             index=index,
             norm=norm(header, f"blk.{index}.attn_norm", common.n_embd, common.eps),
             mixer=_attention(header, common, index),
             ffn_norm=norm(header, f"blk.{index}.ffn_norm", common.n_embd, common.eps),
-            ffn=moe_ffn(header, common.n_embd, index, n_ff, routing(header, index, "sigmoid", norm_weights=True)),
+            ffn=moe_ffn(
+                header,
+                common.n_embd,
+                index,
+                header.of_layer("expert_feed_forward_length", index),
+                routing(header, index, "sigmoid", norm_weights=True),
+            ),
         )
         for index in range(common.n_layers)
     )

@@ -35,7 +35,7 @@ def build_moe(header: Header) -> ModelSpec:
     blocks = []
     for index in range(common.n_layers):
         at = f"blk.{index}"
-        n_ff = header.integer("expert_feed_forward_length", header.width(f"{at}.ffn_down_exps.weight"), low=1)
+        n_ff = header.of_layer("expert_feed_forward_length", index, header.width(f"{at}.ffn_down_exps.weight"))
         n_shared = header.integer("expert_shared_feed_forward_length", header.width(f"{at}.ffn_down_shexp.weight"), low=1)
         shared = shared_expert(header, common.n_embd, index, n_shared, gated=True)
         ffn = moe_ffn(header, common.n_embd, index, n_ff, routing(header, index, "softmax"), shared=shared)

@@ -6,6 +6,16 @@ from engine.convert.build import Model, plus_one
 from engine.convert.parts import ATTENTION, DENSE, POST_NORM, frame, rope, rope_values
 
 _PERIOD = 6
+_DEFAULTS = {
+    "num_attention_heads": 8,
+    "num_key_value_heads": 4,
+    "head_dim": 256,
+    "max_position_embeddings": 131072,
+    "rms_norm_eps": 1e-6,
+    "rope_theta": 1e6,
+    "query_pre_attn_scalar": 256,
+}
+"""Published files leave out what equals these."""
 _NAMES = (
     ATTENTION
     | DENSE
@@ -22,11 +32,12 @@ _NORMS = {
 
 def build(model: Model) -> None:
     """Fills the model. Raises: ConversionError."""
-    config = model.config
+    config = model.config = model.config.with_defaults(_DEFAULTS)
     expected = tuple("full_attention" if i % _PERIOD == _PERIOD - 1 else "sliding_attention" for i in range(config.n_layers))
     if config.layer_types() not in ((), expected):
         raise config.error("layer_types", "converted are models with five layers with a window to one without")
     config.require("attn_logit_softcapping", (None,), None)
+    config.require("use_bidirectional_attention", (False,), False)
     frame(model, plus_one)
     rope(model, rope_values(config, "full_attention"), config.head_dim)
     local = rope_values(config, "sliding_attention")

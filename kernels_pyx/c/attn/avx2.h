@@ -67,24 +67,13 @@ static void tile_f16_avx2(const float *a, size_t a_stride, const void *b, size_t
     tile_avx2(a, a_stride, b, b_stride, c, c_stride, scale, m, k, n, ahead, 2);
 }
 
-static void tile_i8_avx2(const float *a, size_t a_stride, const void *b, size_t b_stride, float *c, size_t c_stride,
-                         const float *scale, int64_t m, int64_t k, int64_t n, int64_t ahead) {
-    tile_avx2(a, a_stride, b, b_stride, c, c_stride, scale, m, k, n, ahead, 1);
-}
-
-static void scale_avx2(const float *a, size_t a_stride, const float *scale, float *c, size_t c_stride, int64_t m, int add) {
-    for (int64_t i = 0; i < m; i++)
-        for (int64_t j = 0; j < LD_BLOCK; j += 8) {
-            __m256 product = _mm256_mul_ps(_mm256_loadu_ps(a + i * a_stride + j), _mm256_loadu_ps(scale + j));
-            if (add) product = _mm256_add_ps(_mm256_loadu_ps(c + i * c_stride + j), product);
-            _mm256_storeu_ps(c + i * c_stride + j, product);
-        }
-}
-
 static void widen_avx2(const int8_t *x, float scale, float *y, int64_t n) {
     const __m256 factor = _mm256_set1_ps(scale);
     int64_t i = 0;
-    for (; i + 8 <= n; i += 8) _mm256_storeu_ps(y + i, _mm256_mul_ps(load_avx2(x, i, 1), factor));
+    for (; i + 8 <= n; i += 8) {
+        const __m256i eight = _mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(x + i)));
+        _mm256_storeu_ps(y + i, _mm256_mul_ps(_mm256_cvtepi32_ps(eight), factor));
+    }
     for (; i < n; i++) y[i] = (float)x[i] * scale;
 }
 

@@ -3,7 +3,6 @@
 #pragma GCC target("avx512f,avx512bw,avx512vl,avx2,fma,f16c")
 
 static inline __attribute__((always_inline)) __m512 load_avx512(const void *b, size_t index, const int bytes) {
-    if (bytes == 1) return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)((const int8_t *)b + index))));
     return bytes == 2 ? _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)((const uint16_t *)b + index)))
                       : _mm512_loadu_ps((const float *)b + index);
 }
@@ -84,11 +83,6 @@ static void tile_f32_avx512(const float *a, size_t a_stride, const void *b, size
 static void tile_f16_avx512(const float *a, size_t a_stride, const void *b, size_t b_stride, float *c, size_t c_stride,
                             const float *scale, int64_t m, int64_t k, int64_t n, int64_t ahead) {
     tile_avx512(a, a_stride, b, b_stride, c, c_stride, scale, m, k, n, ahead, 2);
-}
-
-static void tile_i8_avx512(const float *a, size_t a_stride, const void *b, size_t b_stride, float *c, size_t c_stride,
-                           const float *scale, int64_t m, int64_t k, int64_t n, int64_t ahead) {
-    tile_avx512(a, a_stride, b, b_stride, c, c_stride, scale, m, k, n, ahead, 1);
 }
 
 #pragma GCC pop_options

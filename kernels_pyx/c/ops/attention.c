@@ -6,6 +6,8 @@
 
 #include "ops.h"
 
+#include "../half.h"
+
 #include "../attn/scalar.h"
 #include "../attn/avx2.h"
 #include "../attn/avx512.h"
@@ -14,16 +16,16 @@
 #define TILE_QUERIES 48 // queries (rows x heads of one KV head) of a prefill task
 
 const ld_attn_kernels *ld_attn_for(ld_isa isa) {
-    static const ld_attn_kernels scalar = {{tile_f32_scalar, tile_f16_scalar, tile_i8_scalar}, scale_scalar, widen_scalar, LD_ISA_SCALAR};
-    static const ld_attn_kernels avx2 = {{tile_f32_avx2, tile_f16_avx2, tile_i8_avx2}, scale_avx2, widen_avx2, LD_ISA_AVX2};
-    static const ld_attn_kernels avx512 = {{tile_f32_avx512, tile_f16_avx512, tile_i8_avx512}, scale_avx2, widen_avx2,
-                                           LD_ISA_AVX512};
+    static const ld_attn_kernels scalar = {{tile_f32_scalar, tile_f16_scalar}, widen_scalar, LD_ISA_SCALAR};
+    static const ld_attn_kernels avx2 = {{tile_f32_avx2, tile_f16_avx2}, widen_avx2, LD_ISA_AVX2};
+    static const ld_attn_kernels avx512 = {{tile_f32_avx512, tile_f16_avx512}, widen_avx2, LD_ISA_AVX512};
     return isa >= LD_ISA_AVX512 ? &avx512 : isa >= LD_ISA_AVX2 ? &avx2 : &scalar;
 }
 
 // One worker's memory for m queries: scaled queries, scores, weighted sums, and per query what the online softmax keeps.
 typedef struct {
-    float *q, *scores, *sums, *max, *total, *factor, *ones, *part, *scales; // the last two for 8-bit caches, of one block
+    float *q, *scores, *sums, *max, *total, *factor, *ones, *unit; // unit and words: queries for keys of 8 bits, see words.h
+    int16_t *words;
     int64_t *first, *limit; // the query sees the keys first <= key < limit
 } room;
 
@@ -36,8 +38,7 @@ static int64_t padded_head(const ld_op *op) { return ld_round(op->head_dim, 16);
 
 int64_t ld_attend_scratch(const ld_node *node) {
     int64_t m = ld_round(queries_of(node), 16), head = padded_head(&node->op);
-    int64_t dim = head > ld_v_pad(node->op.v_dim) ? head : ld_v_pad(node->op.v_dim);
-    return (m * (head + KEYS + ld_v_pad(node->op.v_dim) + 4 + LD_BLOCK) + ld_round(dim, 32)) * 4 + m * 16;
+    return m * (head + KEYS + ld_v_pad(node->op.v_dim) + 5) * 4 + m * head * 2 + m * 16;
 }
 
 static room rooms(const ld_node *node, const ld_ctx *ctx) {
@@ -53,8 +54,8 @@ static room rooms(const ld_node *node, const ld_ctx *ctx) {
     r.total = at, at += m;
     r.factor = at, at += m;
     r.ones = at, at += m;
-    r.part = at, at += m * LD_BLOCK;
-    r.scales = at; // [group][LD_BLOCK], groups of 32 at least
+    r.unit = at, at += m;
+    r.words = (int16_t *)at;
     return r;
 }
 
@@ -91,45 +92,28 @@ static void weigh(const ld_op *op, const ld_ctx *ctx, room *r, int64_t i, int64_
     memset(s + to, 0, (n - to) * sizeof *s);
 }
 
-// The scales that follow the cached values of a KV head, as f32 in the room: [groups][LD_BLOCK].
-static void load_scales(const ld_ctx *ctx, room *r, const uint8_t *cached, int64_t dim, int64_t groups) {
-    ctx->table->vec.f16_to_f32((const uint16_t *)(cached + dim * LD_BLOCK), r->scales, groups * LD_BLOCK);
-}
-
 // scores[m][LD_BLOCK] of the keys of one block.
 static void score(const ld_node *node, const ld_ctx *ctx, room *r, const uint8_t *keys, int64_t ahead, float *scores,
                   int64_t m) {
     const ld_op *op = &node->op;
     int64_t pad = padded_head(op), dim = op->head_dim;
-    if (op->k_type <= LD_KV_F16) {
+    if (op->k_type <= LD_KV_F16)
         ctx->attn->tile[op->k_type](r->q, pad, keys, LD_BLOCK, scores, KEYS, NULL, m, dim, LD_BLOCK, ahead);
-        return;
-    }
-    int64_t group = ld_kv_group(op->k_type, dim), groups = (dim + group - 1) / group;
-    load_scales(ctx, r, keys, dim, groups);
-    for (int64_t g = 0; g < groups; g++) {
-        ctx->attn->tile[2](r->q + g * group, pad, keys + g * group * LD_BLOCK, LD_BLOCK, r->part, LD_BLOCK, NULL, m,
-                           ld_min(group, dim - g * group), LD_BLOCK, ahead);
-        ctx->attn->scale(r->part, LD_BLOCK, r->scales + g * LD_BLOCK, scores, KEYS, m, g > 0);
-    }
+    else
+        ctx->words->scores(r->words, pad, r->unit, (const int8_t *)keys, (const uint16_t *)(keys + dim * LD_BLOCK), scores, KEYS, m,
+                           dim, ld_kv_group(op->k_type, dim), ahead);
 }
 
-// sums = sums * factor + weights[m][n] values[n]. For 8-bit values the scales of the tokens go into the weights.
+// sums = sums * factor + weights[m][n] values[n].
 static void add_values(const ld_node *node, const ld_ctx *ctx, room *r, const uint8_t *values, int64_t ahead,
                        const float *weights, const float *factor, int64_t m, int64_t n) {
     const ld_op *op = &node->op;
     int64_t dim = ld_v_pad(op->v_dim);
-    if (op->v_type <= LD_KV_F16) {
+    if (op->v_type <= LD_KV_F16)
         ctx->attn->tile[op->v_type](weights, KEYS, values, dim, r->sums, dim, factor, m, n, dim, ahead);
-        return;
-    }
-    int64_t group = ld_kv_group(op->v_type, dim), groups = (dim + group - 1) / group;
-    load_scales(ctx, r, values, dim, groups);
-    for (int64_t g = 0; g < groups; g++) {
-        ctx->attn->scale(weights, KEYS, r->scales + g * LD_BLOCK, r->part, LD_BLOCK, m, 0);
-        ctx->attn->tile[2](r->part, LD_BLOCK, values + g * group, dim, r->sums + g * group, dim, factor, m, n,
-                           ld_min(group, dim - g * group), ahead);
-    }
+    else
+        ctx->words->values(weights, KEYS, (const int8_t *)values, (const uint16_t *)(values + dim * LD_BLOCK), r->sums, factor, m, n,
+                           dim, ld_kv_group(op->v_type, dim), ahead);
 }
 
 // m queries over the keys [from, to) of one sequence, from a block's first; query i sees keys first[i] <= key < limit[i]. Leaves
@@ -140,6 +124,8 @@ static void attend(const ld_node *node, const ld_ctx *ctx, room *r, const int32_
     int64_t v_pad = ld_v_pad(op->v_dim);
     int64_t key_bytes = ld_kv_head_bytes(op->k_type, op->head_dim), value_bytes = ld_kv_head_bytes(op->v_type, v_pad);
     memset(r->sums, 0, m * v_pad * sizeof *r->sums);
+    for (int64_t i = 0, pad = padded_head(op); op->k_type > LD_KV_F16 && i < m; i++)
+        ld_to_words(r->q + i * pad, op->head_dim, r->words + i * pad, r->unit + i);
     for (int64_t i = 0; i < m; i++) r->max[i] = -INFINITY, r->total[i] = 0.0f, r->ones[i] = 1.0f;
     // The two streams, of keys and of values, jump from block to block; each asks for its next block while it reads this one.
     fetch(keys_at(op, blocks[from / LD_BLOCK], kv_head), key_bytes);

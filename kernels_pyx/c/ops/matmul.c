@@ -13,7 +13,7 @@ static int64_t act_stride(int act, int64_t width) { return ld_round(ld_act_row_b
 
 static int64_t temp_floats(const ld_node *node, int64_t max_rows) {
     int64_t few = 2 * LD_FEW_MAX * FEW_ROWS_MAX, many = max_rows > LD_FEW_MAX ? 2 * max_rows * MANY_ROWS : 0;
-    return node->op.flags & (LD_F_ADD | LD_F_GATED) ? (few > many ? few : many) : 0;
+    return node->op.flags & (LD_F_ADD | LD_F_GATED) ? (few > many ? few : many) : few / 2;
 }
 
 // Scratch: [one f32 row][acts of own_rows rows, unless PREPARED][outputs before the epilogue][unpacked weights]
@@ -131,6 +131,12 @@ void ld_linear_rows(const ld_node *node, ld_ctx *ctx, int64_t first, int64_t end
     for (int64_t r = first; bias && r < end; r++, y += op->y_stride[0]) ctx->table->vec.add(y, bias, op->w_rows[0]);
 }
 
+static void finish(const ld_node *node, ld_ctx *ctx, int logits, float *y, int64_t n) {
+    if (node->op.softcap > 0.0) ld_softcap(y, node->op.softcap, n);
+    if (logits && !ctx->table->vec.all_finite(y, n)) ld_bad_value(ctx, node);
+}
+
+// Few rows are computed in scratch and claimed before anything is written: the task may be done by two workers.
 void ld_linear_task(const ld_node *node, ld_ctx *ctx, int64_t task) {
     const ld_op *op = &node->op;
     int64_t n_rows = ld_node_rows(node, ctx->state);
@@ -139,26 +145,28 @@ void ld_linear_task(const ld_node *node, ld_ctx *ctx, int64_t task) {
     while (task >= tasks[i]) task -= tasks[i++];
     int64_t chunk = few ? node->chunk_few[i] : node->chunk_many[i], first = task * chunk;
     int64_t n = ld_min(chunk, op->w_rows[i] - first);
-    if (!(op->flags & (LD_F_ADD | LD_F_GATED))) {
+    if (!few && !(op->flags & (LD_F_ADD | LD_F_GATED))) {
         int logits = op->y_offset[i] == LD_LOGITS;
         int64_t stride = logits ? ctx->state->logits_stride : op->y_stride[i];
         float *y = ld_row(ctx, op->y_offset[i], op->y_stride[i], 0) + first;
         multiply(node, ctx, i, first, n, n_rows, y, stride);
-        for (int64_t r = 0; op->softcap > 0.0 && r < n_rows; r++) ld_softcap(y + r * stride, op->softcap, n);
-        for (int64_t r = 0; logits && r < n_rows; r++)
-            if (!ctx->table->vec.all_finite(y + r * stride, n)) ld_bad_value(ctx, node);
+        for (int64_t r = 0; r < n_rows; r++) finish(node, ctx, logits, y + r * stride, n);
         return;
     }
     float *temp = (float *)(ctx->scratch + ld_input_bytes(node)), *second = temp + n_rows * chunk;
     multiply(node, ctx, i, first, n, n_rows, temp, chunk);
     if (op->flags & LD_F_GATED) multiply(node, ctx, 1, first, n, n_rows, second, chunk);
+    if (few && !ld_claim(ctx)) return;
     for (int64_t r = 0; r < n_rows; r++) {
         float *y = ld_row(ctx, op->y_offset[i], op->y_stride[i], r) + first;
         if (r + AHEAD < n_rows) // rows are far apart: no hardware prefetcher follows
             for (int64_t j = 0; j < n; j += 16) __builtin_prefetch(y + AHEAD * op->y_stride[i] + j, 1);
         if (op->flags & LD_F_ADD)
             ctx->table->vec.add(y, temp + r * chunk, n);
-        else
+        else if (!(op->flags & LD_F_GATED)) {
+            memcpy(y, temp + r * chunk, n * sizeof *y);
+            finish(node, ctx, op->y_offset[i] == LD_LOGITS, y, n);
+        } else
             ld_gated_act(node, ctx, temp + r * chunk, second + r * chunk, y, n);
     }
 }

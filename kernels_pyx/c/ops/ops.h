@@ -5,6 +5,7 @@
 #include "../attn.h"
 #include "../dispatch.h"
 #include "../op.h"
+#include "../words.h"
 
 // An op with everything resolved that does not change from step to step.
 typedef struct {
@@ -27,12 +28,24 @@ typedef struct {
 typedef struct {
     const ld_table *table;
     const ld_attn_kernels *attn;
+    const ld_words_kernels *words;
     ld_step_state *state;
     uint8_t *base;    // arena
     uint8_t *scratch; // this worker's own memory, 64-byte aligned
     int input_made;   // index + 1 of the op whose input stage lies in scratch
     int64_t gathered; // which group of which op has its rows in scratch, see experts.c
+    uint64_t *hold;   // of the worker that took the task; NULL for tasks that nobody else may do
+    uint64_t held;    // the task, as the hold names it
+    int lost;         // 1: somebody else has done the task meanwhile
+    int bad;          // 1: the task met a value that is not finite
 } ld_ctx;
+
+// Asked once by a task that may be done twice, before it writes anything but scratch: whether it is the first to come so far.
+static inline int ld_claim(ld_ctx *ctx) {
+    uint64_t held = ctx->held;
+    if (ctx->hold && !__atomic_compare_exchange_n(ctx->hold, &held, 0, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) ctx->lost = 1;
+    return !ctx->lost;
+}
 
 // NULL, or what is wrong with the op in an arena of so many bytes, for steps of up to max_rows rows.
 const char *ld_node_check(const ld_node *node, int64_t max_rows, int64_t bytes, const ld_table *table);
@@ -41,6 +54,10 @@ int64_t ld_node_scratch(const ld_node *node, int64_t max_rows);
 // Tasks of this op in a step.
 int64_t ld_node_tasks(const ld_node *node, const ld_step_state *state);
 void ld_node_task(const ld_node *node, ld_ctx *ctx, int64_t task);
+// Whether its tasks ask ld_claim in a step of so many rows, so that another worker may do one that is held up.
+static inline int ld_node_claims(const ld_node *node, int64_t n_rows) {
+    return node->op.kind == LD_OP_LINEAR && n_rows <= LD_FEW_MAX;
+}
 
 static inline int64_t ld_node_rows(const ld_node *node, const ld_step_state *state) {
     int64_t rows = node->op.flags & LD_F_OUT_ROWS ? state->n_out : state->n_rows;
@@ -71,7 +88,7 @@ static inline void ld_add_scaled(float *y, const float *x, float scale, int64_t 
 static inline float ld_row_gate(const ld_node *node, const ld_ctx *ctx, int64_t row) {
     return node->op.flags & LD_F_ROW_GATE ? ld_sigmoid(*ld_row(ctx, node->op.share_offset, node->op.share_stride, row)) : 1.0f;
 }
-void ld_bad_value(ld_ctx *ctx, const ld_node *node); // records the first op that met a value that is not finite
+void ld_bad_value(ld_ctx *ctx, const ld_node *node); // the task met a value that is not finite
 
 // matmul.c
 int64_t ld_input_bytes(const ld_node *node); // scratch that the input stage of a worker's own takes
@@ -140,8 +157,9 @@ void ld_delta_chunks_task(const ld_node *node, ld_ctx *ctx, int64_t task);
 
 // pointwise.c
 void ld_rotate(const ld_op *op, int64_t position, float *head); // its first n_rot values
-// n values to 8 bits: q[j * stride], and a scale for each group at scales[g * LD_BLOCK].
-void ld_store_quants(const ld_ctx *ctx, const float *x, int64_t n, int64_t group, int8_t *q, int64_t stride, uint16_t *scales);
+// n values to 8 bits: value j at q[j / 2 * pair + j % 2 * step], and a scale for each group at scales[g * LD_BLOCK].
+void ld_store_quants(const ld_ctx *ctx, const float *x, int64_t n, int64_t group, int8_t *q, int64_t pair, int64_t step,
+                     uint16_t *scales);
 void ld_embed_task(const ld_node *node, ld_ctx *ctx, int64_t task);
 void ld_norm_task(const ld_node *node, ld_ctx *ctx, int64_t task);
 void ld_add_task(const ld_node *node, ld_ctx *ctx, int64_t task);

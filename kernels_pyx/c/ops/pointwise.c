@@ -104,9 +104,9 @@ void ld_rotate(const ld_op *op, int64_t position, float *head) {
     }
 }
 
-// One head of one token to 8 bits: q[j * stride], and a scale for each group at scales[g * LD_BLOCK]. The scale is rounded to f16
-// first, so that values are divided by what they will be multiplied with. A group with a value that is not finite has the scale NaN.
-void ld_store_quants(const ld_ctx *ctx, const float *x, int64_t n, int64_t group, int8_t *q, int64_t stride,
+// The scale is rounded to f16 first, so that values are divided by what they will be multiplied with. A group with a value that is
+// not finite has the scale NaN.
+void ld_store_quants(const ld_ctx *ctx, const float *x, int64_t n, int64_t group, int8_t *q, int64_t pair, int64_t step,
                      uint16_t *scales) {
     for (int64_t g = 0; g * group < n; g++) {
         const float *from = x + g * group;
@@ -125,7 +125,8 @@ void ld_store_quants(const ld_ctx *ctx, const float *x, int64_t n, int64_t group
         for (int64_t j = 0; j < count; j++) {
             float value = from[j] * factor;
             value = value > 127.0f ? 127.0f : value < -127.0f ? -127.0f : value;
-            q[(g * group + j) * stride] = finite ? (int8_t)lrintf(value) : 0;
+            int64_t at = g * group + j;
+            q[at / 2 * pair + at % 2 * step] = finite ? (int8_t)lrintf(value) : 0;
         }
     }
 }
@@ -145,15 +146,15 @@ void ld_store_row(const ld_node *node, ld_ctx *ctx, int64_t row, int64_t kv_head
         float *to = (float *)keys + slot;
         for (int64_t d = 0; d < op->head_dim; d++) to[d * LD_BLOCK] = k[d];
     } else {
-        ld_store_quants(ctx, k, op->head_dim, ld_kv_group(op->k_type, op->head_dim), (int8_t *)keys + slot, LD_BLOCK,
-                     (uint16_t *)(keys + op->head_dim * LD_BLOCK) + slot);
+        ld_store_quants(ctx, k, op->head_dim, ld_kv_group(op->k_type, op->head_dim), (int8_t *)keys + 2 * slot,
+                     2 * LD_BLOCK, 1, (uint16_t *)(keys + op->head_dim * LD_BLOCK) + slot);
     }
     if (op->v_type == LD_KV_F16)
         ctx->table->vec.f32_to_f16(v, (uint16_t *)values + slot * v_pad, op->v_dim);
     else if (op->v_type == LD_KV_F32)
         memcpy((float *)values + slot * v_pad, v, op->v_dim * sizeof *v);
     else
-        ld_store_quants(ctx, v, op->v_dim, ld_kv_group(op->v_type, v_pad), (int8_t *)values + slot * v_pad, 1,
+        ld_store_quants(ctx, v, op->v_dim, ld_kv_group(op->v_type, v_pad), (int8_t *)values + slot / 2 * v_pad * 2 + slot % 2, 4, 2,
                      (uint16_t *)(values + v_pad * LD_BLOCK) + slot);
 }
 

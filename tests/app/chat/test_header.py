@@ -43,6 +43,22 @@ def test_no_model_hides_state_and_context(qtbot: QtBot) -> None:
     assert header._pill.accessibleName() == "Choose a model"
 
 
+def test_formats_on_the_exact_path_have_a_badge(qtbot: QtBot) -> None:
+    header = ChatHeader()
+    qtbot.addWidget(header)
+    pill = header._pill
+    pill.resize(330, 34)
+    header.set_model("Tiny", "IQ2_XXS", 1_000_000)
+    plain = pill.grab().toImage()
+    assert "slower" not in pill.toolTip() and pill.accessibleDescription() == ""
+    header.set_model("Tiny", "IQ2_XXS", 1_000_000, ("IQ2_XXS", "IQ3_S"))
+    assert pill.toolTip().endswith("IQ2_XXS, IQ3_S: exact, several times slower")
+    assert pill.accessibleDescription() == "IQ2_XXS, IQ3_S: exact, several times slower"
+    assert pill.grab().toImage() != plain
+    header.set_model("Tiny", "IQ2_XXS", 1_000_000)
+    assert pill.grab().toImage() == plain
+
+
 def test_context_reads_as_people_write_it(qtbot: QtBot) -> None:
     header = ChatHeader()
     qtbot.addWidget(header)

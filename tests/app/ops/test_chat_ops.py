@@ -10,7 +10,7 @@ from app.store.chat_store import ChatStore
 from engine.api.commands import Cancel, CountTokens, Generate
 from engine.api.values import ChatMessage, SamplingParams
 from tests.app.ops.conftest import Bench
-from tests.helpers.fake_engine import OUT_OF_MEMORY, Prefill, Stall, Tokens, words
+from tests.helpers.fake_engine import OUT_OF_MEMORY, Fail, Opened, Prefill, Stall, Tokens, words
 
 
 def last_generate(bench: Bench) -> Generate:
@@ -242,6 +242,19 @@ def test_the_end_of_thinking_is_told_once_with_its_figures(bench: Bench) -> None
     assert message_id == turn.answer.id
     assert 0.0 <= seconds < 5.0
     assert 4 <= n_tokens <= 6
+
+
+def test_a_thought_that_the_template_opened_belongs_to_the_answer(bench: Bench) -> None:
+    added: list[str] = []
+    bench.chats.text_added.connect(lambda _, text: added.append(text))
+    bench.load()
+    bench.engine.answer = (Opened(), Prefill(), Tokens(("hm", "</think>", "Yes."), tok_s=50))
+    turn = bench.ask("why?")
+    assert bench.shown(turn.chat.id)[-1] == ("assistant", "<think>\nhm</think>Yes.", "done")
+    assert added[0].startswith("<think>\nhm") and "".join(added).count("<think>") == 1
+    bench.engine.answer = (Opened(), Fail("OutOfMemory", "No."))
+    assert bench.shown(bench.ask("and?", turn.chat.id).chat.id)[-1] == ("assistant", "", "error")
+    assert last_generate(bench).messages[1] == ChatMessage("assistant", "<think>\nhm</think>Yes.")  # type: ignore[index]
 
 
 def test_a_chat_deleted_while_its_question_is_saved_is_not_answered(bench: Bench) -> None:

@@ -48,6 +48,14 @@ def test_blocks_for_further_tokens_are_left_out() -> None:
     assert spec.n_layers == 2
 
 
+def test_numbers_of_each_layer() -> None:
+    spec = build_spec(glm(expert_used_count=[0, 3], expert_feed_forward_length=[0, EXPERT_FF], feed_forward_length=[48, 0]))
+    ffn = spec.blocks[1].ffn
+    assert isinstance(ffn, MoeFfn) and ffn.n_used == 3
+    with pytest.raises(GgufError, match="expert_used_count has 1 values, none for layer 1"):
+        build_spec(glm(expert_used_count=[2]))
+
+
 def test_groups() -> None:
     ffn = build_spec(glm(expert_group_count=3, expert_group_used_count=2)).blocks[1].ffn
     assert isinstance(ffn, MoeFfn) and (ffn.routing.n_groups, ffn.routing.n_groups_used) == (3, 2)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
 from engine.cli import bench
 from engine.cli.main import main
+from tests.helpers.gguf_builder import tiny_llama
 from tests.helpers.golden_models import LLAMAS, golden
+from tests.helpers.requantise import requantised
 
 TINY = str(golden(LLAMAS[0]).path)
 
@@ -25,6 +28,20 @@ def test_rows(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatc
         assert (row["gbps"] is None) == (row["slowest_token"] is None) == row["test"].startswith("pp")
     assert sum(result["ops"].values()) > 0
     assert result["machine"]["cpu"] and result["versions"]["layerdeck"]
+
+
+def test_formats_on_the_exact_path_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bench, "READ_PROBE_BYTES", 1 << 20)
+    plain = tmp_path / "plain.gguf"
+    plain.write_bytes(tiny_llama(n_embd=256, n_ff=256))
+    path = requantised(plain, tmp_path / "slow.gguf", {"ffn": "TQ2_0"})
+    for model, names in ((str(path), ["TQ2_0"]), (TINY, [])):
+        assert main(["bench", model, "-p", "8", "-n", "0", "-r", "1", "--json"]) == 0
+        assert json.loads(capsys.readouterr().out)["exact_formats"] == names
+        assert main(["bench", model, "-p", "8", "-n", "0", "-r", "1"]) == 0
+        assert ("TQ2_0: exact, several times slower" in capsys.readouterr().out) == bool(names)
 
 
 def test_text_for_people(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,9 +11,13 @@ import pytest
 
 from engine.arch.registry import build_spec
 from engine.cli.main import main
+from engine.convert.build import Model
+from engine.convert.config import Config
 from engine.convert.convert import FAMILIES, convert
+from engine.convert.families import gemma, gpt_oss
 from engine.convert.families.llama import interleaved
 from engine.convert.recipe import OUT_TYPES, type_of
+from engine.convert.safetensors import Checkpoint
 from engine.errors import ConversionError
 from engine.gguf.info import GgufFile
 from engine.gguf.reader import read_gguf
@@ -106,7 +110,8 @@ def test_tied_output_is_not_written_twice(tmp_path: Path) -> None:
 
 def test_what_text_does_not_pass_is_left_out_and_said(tmp_path: Path) -> None:
     write_llama(tmp_path / "hf", sliding_window=64)
-    extra = {"model.visual.patch.weight": np.zeros((2, 2), "f4"), "model.layers.2.mlp.up_proj.weight": np.zeros((2, 2), "f4")}
+    (tmp_path / "hf/model.safetensors").rename(tmp_path / "hf/a.safetensors")
+    extra = {"model.visual.patch.weight": np.zeros((2, 2), "f4"), "model.layers.2.embed_tokens.weight": np.zeros((2, 2), "f4")}
     write_safetensors(
         tmp_path / "hf/extra.safetensors", extra | {"model.layers.0.self_attn.rotary_emb.inv_freq": np.zeros(2, "f4")}
     )
@@ -120,6 +125,7 @@ def test_what_text_does_not_pass_is_left_out_and_said(tmp_path: Path) -> None:
 
 def test_unknown_tensors_are_refused(tmp_path: Path) -> None:
     write_llama(tmp_path / "hf")
+    (tmp_path / "hf/model.safetensors").rename(tmp_path / "hf/a.safetensors")
     write_safetensors(tmp_path / "hf/extra.safetensors", {"model.layers.0.strange.weight": np.zeros((2, 2), "f4")})
     with pytest.raises(ConversionError, match=r"1 tensors are not known to the family llama \(model.layers.0.strange.weight\)"):
         convert(tmp_path / "hf", tmp_path / "m.gguf", "f16", quiet)
@@ -175,3 +181,55 @@ def test_all_families_are_named() -> None:
         *("llama", "qwen2", "qwen2moe", "qwen3", "qwen3moe", "qwen3next", "qwen35", "qwen35moe"),
         *("deepseek2", "glm4moe", "gpt-oss", "gemma3"),
     }
+
+
+@pytest.mark.parametrize("parts", [1, 2])
+def test_the_same_model_in_another_form_is_passed_over(tmp_path: Path, parts: int) -> None:
+    write_llama(tmp_path / "hf", parts=parts)
+    write_safetensors(tmp_path / "hf/consolidated.safetensors", {"layers.0.attention.wk.weight": np.zeros((2, 2), "f4")})
+    assert convert(tmp_path / "hf", tmp_path / "m.gguf", "f16", quiet).n_tensors == 21
+
+
+def test_experts_in_mxfp4_keep_their_values(tmp_path: Path) -> None:
+    rng = np.random.default_rng(2)
+    n_experts, n_ff, hidden = 2, 64, 32
+    table = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6])
+    at = "model.layers.0.mlp.experts."
+    blocks = {
+        f"{at}gate_up_proj_blocks": rng.integers(0, 256, (n_experts, 2 * n_ff, hidden // 32, 16), "u1"),
+        f"{at}down_proj_blocks": rng.integers(0, 256, (n_experts, hidden, n_ff // 32, 16), "u1"),
+    }
+    scales = {
+        name.replace("blocks", "scales"): rng.integers(120, 132, values.shape[:-1], "u1") for name, values in blocks.items()
+    }
+    biases = {
+        f"{at}gate_up_proj_bias": np.zeros((n_experts, 2 * n_ff), "f4"),
+        f"{at}down_proj_bias": np.zeros((n_experts, hidden), "f4"),
+    }
+    write_safetensors(
+        tmp_path / "model.safetensors", {"model.embed_tokens.weight": np.zeros((8, hidden), "f4")} | blocks | scales | biases
+    )
+    config = Config({"hidden_size": hidden, "intermediate_size": n_ff, "num_local_experts": n_experts}, "m", "GptOssForCausalLM")
+    model = Model("gpt-oss", config, Checkpoint(tmp_path))
+    gpt_oss._experts(model, 0)
+    made = {one.name: one for one in model.tensors}
+
+    def expected(part: str) -> np.ndarray:
+        packed, scale = blocks[f"{at}{part}_blocks"], scales[f"{at}{part}_scales"]
+        values = table[np.stack([packed & 15, packed >> 4], -1)].reshape(*packed.shape[:-1], 32)
+        return (values * 2.0 ** (scale.astype(int) - 127)[..., None]).reshape(*packed.shape[:2], -1)
+
+    for name, wanted in (
+        ("gate", expected("gate_up_proj")[:, ::2]),
+        ("up", expected("gate_up_proj")[:, 1::2]),
+        ("down", expected("down_proj")),
+    ):
+        tensor = made[f"blk.0.ffn_{name}_exps.weight"]
+        raw = np.concatenate([part.reshape(-1) for part in tensor.parts()])
+        assert tensor.type_name == "MXFP4" and tensor.shape == wanted.shape
+        np.testing.assert_array_equal(dequantise("MXFP4", raw).reshape(wanted.shape), wanted)
+
+
+def test_gemma_knows_what_its_configuration_leaves_out() -> None:
+    config = Config({"num_attention_heads": 4, "head_dim": None}, "m", "Gemma3ForCausalLM").with_defaults(gemma._DEFAULTS)
+    assert (config.n_heads, config.head_dim, config.number("rms_norm_eps")) == (4, 256, 1e-6)

@@ -139,8 +139,10 @@ def test_what_does_not_belong_together_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConversionError, match=r"neither tokenizer.json nor tokenizer.model is here"):
         vocabulary(tmp_path, N_VOCAB, {})
     write_tokenizer(tmp_path)
-    with pytest.raises(ConversionError, match="the tokenizer has 268 tokens, the model 200"):
+    with pytest.raises(ConversionError, match="the tokenizer has 263 tokens, the model 200"):
         vocabulary(tmp_path, 200, {})
+    # Added tokens that the embedding has no rows for are no reason to refuse.
+    assert vocabulary(tmp_path, 265, {})[keys.TOKENS][263:] == ["<|im_start|>", "<|im_end|>"]
     path = tmp_path / "tokenizer.json"
     parsed = json.loads(path.read_text())
     parsed["model"]["type"] = "WordPiece"

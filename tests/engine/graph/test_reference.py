@@ -12,7 +12,8 @@ from engine.arch.spec import Rope, Yarn
 from engine.errors import Cancelled, EngineError
 from engine.gguf.reader import read_gguf
 from engine.graph.build import build_graph
-from engine.graph.reference import ReferenceModel, rope_frequencies
+from engine.graph.reference import ReferenceModel
+from engine.graph.rotation import rope_frequencies
 from engine.runtime.step import StepBatch
 from tests.helpers.golden_models import LLAMAS, MODELS, PROMPTS, batch, golden, greedy
 

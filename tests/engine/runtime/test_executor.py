@@ -151,6 +151,17 @@ def test_number_of_threads_changes_no_bit(path: Path) -> None:
         assert np.array_equal(decode, results[0][1])
 
 
+def test_more_workers_than_cores_do_each_others_tasks_and_change_no_bit(path: Path) -> None:
+    ids, results = some_ids(40), []
+    for n_threads in (1, 4 * len(os.sched_getaffinity(0))):
+        model = open_model(path, replace(EXACT, n_threads=n_threads))
+        steps = Steps(model, blocks(0, 8))
+        steps.prefill(ids)
+        results.append(np.concatenate([steps.decode(token) for token in some_ids(60, seed=3)]))
+        model.close()
+    assert np.array_equal(results[0], results[1])
+
+
 def test_half_cache_is_close_to_the_full_one(path: Path, model: LoadedModel) -> None:
     half = open_model(path, replace(EXACT, k_type="f16", v_type="f16"))
     mixed = open_model(path, replace(EXACT, k_type="f32", v_type="f16"))

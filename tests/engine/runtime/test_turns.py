@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from engine.arch.spec import ModelSpec, Norm, Temperature
-from engine.graph.reference import temperatures
+from engine.graph.rotation import temperatures
 from tests.helpers.runs import EXACT, Change, Steps, blocks, open_model, open_reference, some_ids, write_model
 
 TURNS: dict[str, dict[str, Any]] = {

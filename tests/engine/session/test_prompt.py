@@ -10,7 +10,7 @@ from engine.api.commands import Generate
 from engine.api.values import ChatMessage, RequestId
 from engine.errors import InvalidRequest, TemplateError
 from engine.gguf.reader import read_gguf
-from engine.session.prompt import PromptBuilder, cut
+from engine.session.prompt import PromptBuilder, cut, opening_of
 from engine.tokenizer import chat_template
 from engine.tokenizer.build import Tokenizer
 from engine.tokenizer.chat_template import TemplateHelper, template_of
@@ -18,6 +18,10 @@ from engine.tokenizer.vocab import Vocab
 from tests.helpers.golden_models import LLAMAS, golden
 
 WITH_BOS = "{{ bos_token }}{% for message in messages %}<|im_start|>{{ message.content }}<|im_end|>{% endfor %}"
+THINKS = (
+    WITH_BOS
+    + "{% if add_generation_prompt %}<|im_start|>assistant\n<think>\n{% if not deep %}\n</think>\n\n{% endif %}{% endif %}"
+)
 STRIPS = "{% for message in messages %}{% if message.role == 'user' %}{{ message.content }}{% endif %}{% endfor %}"
 
 
@@ -129,3 +133,26 @@ def test_parts_are_cut_at_the_mark() -> None:
     assert cut((("a", True), ("bMc", False), ("d", True)), "M") == (("a", True), ("b", False))
     with pytest.raises(TemplateError):
         cut((("a", True),), "M")
+
+
+def test_a_thought_that_the_template_opens_is_told_once(helper: TemplateHelper, tokenizer: Tokenizer) -> None:
+    builder = PromptBuilder(tokenizer, helper, THINKS)
+    builder.of_messages(user("hello"), {"deep": True})
+    assert (builder.take_opening(), builder.take_opening()) == ("<think>\n", "")
+    builder.of_messages(user("hello"), {"deep": False})
+    assert builder.take_opening() == ""
+    builder.of_messages((*user("hello"), ChatMessage("assistant", "<think>\nwell")), {"deep": True}, continue_last=True)
+    assert builder.take_opening() == ""
+
+
+def test_a_raw_prompt_opens_nothing(helper: TemplateHelper, tokenizer: Tokenizer) -> None:
+    builder = PromptBuilder(tokenizer, helper, THINKS)
+    builder.of_messages(user("hello"), {"deep": True})
+    builder.of_request(Generate(RequestId("a"), prompt="hello<think>"))
+    assert builder.take_opening() == ""
+
+
+def test_only_the_template_opens_a_thought() -> None:
+    assert opening_of((("a", False), ("b<think>\n\n", True))) == "<think>\n\n"
+    for parts in ((), (("<think>", False),), (("<think> a", True),), (("<think>", True), ("a", False))):
+        assert opening_of(parts) == ""
