@@ -71,7 +71,7 @@ cdef class MappedFile:
         return data
 
     def touch(self, size_t offset, size_t n, AbortFlag abort not None):
-        """Brings n bytes from offset into memory; returns early once the flag is set."""
+        """Brings n bytes from offset into memory, unless they are there; returns early once the flag is set."""
         if self._base == NULL or offset > self.nbytes or n > self.nbytes - offset:
             raise ValueError("touched beyond the file")
         if n == 0:

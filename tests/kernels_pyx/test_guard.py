@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -29,6 +30,16 @@ def test_mapping_knows_its_file(tmp_path: Path) -> None:
     mapped.close()
     with pytest.raises(ValueError, match="beyond"):
         mapped.touch(0, 1, AbortFlag())
+
+
+def test_what_is_in_memory_is_not_touched(tmp_path: Path) -> None:
+    path = tmp_path / "f"
+    path.write_bytes(bytes(16 << 20))
+    mapped = MappedFile(path)
+    before = resource.getrusage(resource.RUSAGE_THREAD).ru_minflt
+    mapped.touch(4097, mapped.nbytes - 4097, AbortFlag())
+    assert resource.getrusage(resource.RUSAGE_THREAD).ru_minflt - before < 64  # 4095 pages, at most 16 mapped by a fault
+    mapped.close()
 
 
 def test_lost_pages_are_counted_not_fatal(tmp_path: Path) -> None:
