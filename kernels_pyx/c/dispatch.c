@@ -49,8 +49,8 @@ typedef struct {
 #define LD_PANEL_ROW(id, name, isa) {.format = id, .few = ld_few_or_panel_##name##_##isa}
 #define LD_PANEL_ROWS_OF(isa) \
     LD_PANEL_ROW(2, q4_0, isa), LD_PANEL_ROW(3, q4_1, isa), LD_PANEL_ROW(6, q5_0, isa), LD_PANEL_ROW(7, q5_1, isa), \
-        LD_PANEL_ROW(8, q8_0, isa), LD_PANEL_ROW(12, q4_k, isa), LD_PANEL_ROW(13, q5_k, isa), LD_PANEL_ROW(20, iq4_nl, isa), \
-        LD_PANEL_ROW(23, iq4_xs, isa), LD_PANEL_ROW(39, mxfp4, isa)
+        LD_PANEL_ROW(8, q8_0, isa), LD_PANEL_ROW(10, q2_k, isa), LD_PANEL_ROW(11, q3_k, isa), LD_PANEL_ROW(12, q4_k, isa), \
+        LD_PANEL_ROW(13, q5_k, isa), LD_PANEL_ROW(20, iq4_nl, isa), LD_PANEL_ROW(23, iq4_xs, isa), LD_PANEL_ROW(39, mxfp4, isa)
 static const ld_kernel_row ld_rows_avx2[] = {LD_FLOAT_FORMATS(LD_ROW_FLOAT, avx2), LD_QUANT_FORMATS(LD_ROW_QUANT, avx2),
                                              LD_EXACT_FORMATS(LD_ROW_FLOAT, avx2), LD_PANEL_ROWS_OF(avx2)};
 static const ld_kernel_row ld_rows_avxvnni[] = {LD_QUANT_FORMATS(LD_INT_ROW, avxvnni), LD_PANEL_ROWS_OF(avxvnni)};

@@ -114,6 +114,8 @@ LD_DEFINE_FEW_BY_PANEL(LD_NAME(ld_few_or_panel_q5_1), LD_NAME(ld_few_q5_1), LD_N
 LD_DEFINE_FEW_BY_PANEL(LD_NAME(ld_few_or_panel_mxfp4), LD_NAME(ld_few_mxfp4), LD_NAME(ld_many_mxfp4))
 LD_DEFINE_FEW_BY_PANEL(LD_NAME(ld_few_or_panel_q8_0), LD_NAME(ld_few_q8_0), LD_NAME(ld_many_q8_0))
 LD_DEFINE_FEW_BY_PANEL(LD_NAME(ld_few_or_panel_iq4_nl), LD_NAME(ld_few_iq4_nl), LD_NAME(ld_many_iq4_nl))
+LD_DEFINE_FEW_BY_PANEL(LD_NAME(ld_few_or_panel_q2_k), LD_NAME(ld_few_q2_k), LD_NAME(ld_many_q2_k))
+LD_DEFINE_FEW_BY_PANEL(LD_NAME(ld_few_or_panel_q3_k), LD_NAME(ld_few_q3_k), LD_NAME(ld_many_q3_k))
 LD_DEFINE_FEW_BY_PANEL(LD_NAME(ld_few_or_panel_q4_k), LD_NAME(ld_few_q4_k), LD_NAME(ld_many_q4_k))
 LD_DEFINE_FEW_BY_PANEL(LD_NAME(ld_few_or_panel_q5_k), LD_NAME(ld_few_q5_k), LD_NAME(ld_many_q5_k))
 LD_DEFINE_FEW_BY_PANEL(LD_NAME(ld_few_or_panel_iq4_xs), LD_NAME(ld_few_iq4_xs), LD_NAME(ld_many_iq4_xs))
