@@ -9,11 +9,12 @@ GOLDENS := $(wildcard ../shared/goldens)
 export LAYERDECK_GOLDENS ?= $(GOLDENS)
 unexport CFLAGS CXXFLAGS LDFLAGS CPPFLAGS
 .DELETE_ON_ERROR:
-.PHONY: help run test test-long check format bench shots dist clean
+.PHONY: help run test test-long sanitize check format bench shots dist clean
 
 help:
 	@echo 'make run      open the application (offscreen where there is no display)'
 	@echo 'make test     set up and run every test'
+	@echo 'make sanitize kernel tests of a copy built with address and undefined behaviour checks'
 	@echo 'make check    format, lint, types, import floors, fast tests'
 	@echo 'make shots    pictures of every screen into shots/'
 	@echo "make bench    speed on the included model or GGUF=...; ARGS=\"--peer 'name=command'\" compares"
@@ -52,6 +53,14 @@ test: $(VENV)/.deps $(VENV)/.native $(VENV)/.test $(MODEL)
 
 test-long: $(VENV)/.deps $(VENV)/.native $(VENV)/.test $(MODEL)
 	@LAYERDECK_LONG=1 $(BIN)/python -m pytest -n auto --dist loadfile $(ARGS)
+
+# A copy, so that the build in place stays as it is. Python frees nothing at exit, hence no leak check.
+sanitize: $(VENV)/.deps $(VENV)/.test
+	@rm -rf build/sanitize && mkdir -p build/sanitize && git ls-files -z | xargs -0 cp --parents -t build/sanitize
+	@cd build/sanitize && CFLAGS='-O1 -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer' \
+		$(abspath $(BIN))/python -W ignore -c 'import setuptools; setuptools.setup()' -q build_ext --inplace -j $$(nproc)
+	@cd build/sanitize && LD_PRELOAD="$$($${CC:-cc} -print-file-name=libasan.so) $$($${CC:-cc} -print-file-name=libubsan.so)" \
+		ASAN_OPTIONS=detect_leaks=0 $(abspath $(BIN))/python -m pytest -q -p no:cacheprovider tests/kernels_pyx $(ARGS)
 
 check: $(VENV)/.deps $(VENV)/.native $(VENV)/.test
 	@$(BIN)/ruff format --check -q app engine kernels_pyx resources tests packaging

@@ -55,12 +55,7 @@ def decoder(header: Header, common: Frame, blocks: tuple[BlockSpec, ...]) -> Mod
         blocks=blocks,
         out_norm=norm(header, "output_norm", common.n_embd, common.eps),
         head=header.linear("output", common.n_embd, n_vocab) if header.has("output.weight") else tied,
-        notes=_notes(header),
     )
-
-
-def _notes(header: Header) -> tuple[str, ...]:
-    return (f"{header.n_extra} extra layers for predicting several tokens are not used",) if header.n_extra else ()
 
 
 def norm(header: Header, name: str, width: int, eps: float) -> Norm:
@@ -94,10 +89,13 @@ def attention(
         raise GgufError(
             f"{header.key('attention.value_length')} is {v_dim}, but gates come in heads of {head_dim}; this is contradictory"
         )
+    q, k, v = _projections(
+        header, at, n_embd, (n_heads * head_dim * (2 if gated else 1), n_kv_heads * head_dim, n_kv_heads * v_dim)
+    )
     return Attention(
-        q=header.linear(f"{at}.attn_q", n_embd, n_heads * head_dim * (2 if gated else 1)),
-        k=header.linear(f"{at}.attn_k", n_embd, n_kv_heads * head_dim),
-        v=header.linear(f"{at}.attn_v", n_embd, n_kv_heads * v_dim),
+        q=q,
+        k=k,
+        v=v,
         out=header.linear(f"{at}.attn_output", n_heads * v_dim, n_embd),
         n_heads=n_heads,
         n_kv_heads=n_kv_heads,
@@ -109,6 +107,20 @@ def attention(
         k_norm=norm(header, f"{at}.attn_k_norm", head_dim, common.eps) if qk_norm else None,
         gated=gated,
     )
+
+
+def _projections(header: Header, at: str, n_embd: int, widths: tuple[int, int, int]) -> tuple[Linear, Linear, Linear]:
+    """Queries, keys and values: three tensors, or one whose rows they share in this order. Biases alike."""
+    names = (f"{at}.attn_q", f"{at}.attn_k", f"{at}.attn_v")
+    if not header.has(f"{at}.attn_qkv.weight"):
+        q, k, v = (header.linear(name, n_embd, width) for name, width in zip(names, widths, strict=True))
+        return q, k, v
+    shared, first, found = header.linear(f"{at}.attn_qkv", n_embd, sum(widths)), 0, []
+    for name, width in zip(names, widths, strict=True):
+        own = header.tensor(f"{name}.bias", width) if header.has(f"{name}.bias") else None
+        found.append(Linear(shared.weight, n_embd, width, shared.bias or own, first))
+        first += width
+    return found[0], found[1], found[2]
 
 
 def dense_ffn(header: Header, n_embd: int, index: int, n_ff: int, suffix: str = "") -> DenseFfn:

@@ -53,12 +53,16 @@ class Yarn:
 
 @dataclass(frozen=True, slots=True)
 class Linear:
-    """y = x @ W.T (+ bias). `weight` and `bias` are tensor names; W is [n_in, n_out] in GGUF order."""
+    """y = x @ W.T (+ bias). `weight` and `bias` are tensor names; W is [n_in, n_out] in GGUF order.
+
+    Where several layers share a tensor, W is its n_out rows from `first` on; so is the bias, if it has more than n_out values.
+    """
 
     weight: str
     n_in: int
     n_out: int
     bias: str | None = None
+    first: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,7 +313,6 @@ class ModelSpec:
     """A whole decoder: embedding, blocks, final norm, head. `head.weight` equals `embed` where the two are tied.
 
     embed_scale multiplies the rows of the embedding. softcap: logits become softcap * tanh(logit / softcap), 0 = as they are.
-    notes: sentences about what the file holds and this version leaves out.
     """
 
     architecture: str
@@ -322,7 +325,6 @@ class ModelSpec:
     head: Linear
     embed_scale: float = 1.0
     softcap: float = 0.0
-    notes: tuple[str, ...] = ()
 
     @property
     def n_layers(self) -> int:

@@ -146,7 +146,9 @@ def linears(spec: ModelSpec) -> list[tuple[Linear, float, int]]:
     layers: list[tuple[Linear, float, int]] = [(spec.head, 1.0, 1)]
     for block in spec.blocks:
         mixer, ffn = block.mixer, block.ffn
-        layers += [(one, 1.0, 1) for one in projections(mixer)]
+        parts = projections(mixer)
+        together = sum(one.n_out for one in parts if one.first is not None)  # one tensor for several of them
+        layers += [(one, 1.0 if one.first is None else one.n_out / together, 1) for one in parts]
         share, n = (ffn.n_used / ffn.n_experts, ffn.n_used) if isinstance(ffn, MoeFfn) else (1.0, 1)
         both = 0.5 if ffn.gate.weight == ffn.up.weight else 1.0  # one tensor holds gate and up
         layers += [(ffn.gate, share * both, n), (ffn.up, share * both, n), (ffn.down, share, n)]

@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Sequence
 from typing import Any
 
+from engine.arch.spec import Mla, ModelSpec
 from engine.cli.model import add_model_argument
 from engine.cli.output import note, write_json, write_text
 from engine.errors import GgufError, UnsupportedModel
@@ -49,6 +50,7 @@ def summarise(file: GgufFile, extra: Sequence[str] = ()) -> dict[str, Any]:
     """
     architecture = file.architecture
     formats = format_totals(file)
+    spec, reasons = _described(file)
     tensors = [
         {
             "name": info.name,
@@ -68,8 +70,8 @@ def summarise(file: GgufFile, extra: Sequence[str] = ()) -> dict[str, Any]:
         "context_length": file.metadata.get(keys.of(architecture, keys.CONTEXT_LENGTH)),
         "quants": {total.name: total.nbytes for total in formats},
         "tensors": tensors,
-        "derived": [],
-        "warnings": [*_not_run(file), *extra, *warnings_of(file)],
+        "derived": [] if spec is None else _derived(file, spec),
+        "warnings": [*reasons, *extra, *warnings_of(file)],
         "groups": [
             {"name": one.name, "tensors": one.n_tensors, "params": one.n_params, "bytes": one.nbytes, "quants": dict(one.types)}
             for one in group_totals(file)
@@ -87,25 +89,44 @@ def summarise(file: GgufFile, extra: Sequence[str] = ()) -> dict[str, Any]:
     }
 
 
-def _not_run(file: GgufFile) -> list[str]:
-    """Why this version cannot run the model, though its file can be understood.
+def _described(file: GgufFile) -> tuple[ModelSpec | None, list[str]]:
+    """The model, or why this version cannot run it, though its file can be understood.
 
     Raises: GgufError for a file with layers that break a rule of their family.
     """
     if not file.tensors:
-        return []
+        return None, []
     # Imported here: a vocabulary needs no family.
     from engine.arch.registry import build_spec
 
     try:
-        build_spec(file)
+        return build_spec(file), []
     except UnsupportedModel as error:
-        return [f"this version cannot run the model: {error}"]
+        return None, [f"this version cannot run the model: {error}"]
     except GgufError as error:
         if any(name.startswith("blk.") for name in file.tensors):
             raise
-        return [f"this is no whole model: {error}"]
-    return []
+        return None, [f"this is no whole model: {error}"]
+
+
+def _derived(file: GgufFile, spec: ModelSpec) -> list[dict[str, Any]]:
+    """What loading the model makes beside the tensors of the file."""
+    if not any(isinstance(block.mixer, Mla) for block in spec.blocks):
+        return []
+    # Imported here: a file without such weights is understood without numpy and kernels.
+    from engine.runtime.derived import derived_infos
+
+    types = {name: info.type_id for name, info in file.tensors.items()}
+    return [
+        {
+            "tensor": one.tensor,
+            "transform": "transposed for each head",
+            "type": one.type_name,
+            "shape": list(one.shape),
+            "bytes": one.nbytes,
+        }
+        for one in derived_infos(spec, types)
+    ]
 
 
 def _table(summary: dict[str, Any], file: GgufFile) -> str:
@@ -122,6 +143,9 @@ def _table(summary: dict[str, Any], file: GgufFile) -> str:
         ("size", f"{_amount(size)}B{shards}"),
         ("tensors", f"{len(summary['tensors'])}: {quants}"),
     ]
+    if summary["derived"]:
+        made = sum(one["bytes"] for one in summary["derived"])
+        rows.append(("made at load", f"{_amount(made)}B of transposed weights in {len(summary['derived'])} tensors"))
     lines = [f"{label:18}{value}" for label, value in rows]
     if summary["groups"]:
         lines += ["", f"{'part':18}{'size':>10}{'weights':>10}  formats"]

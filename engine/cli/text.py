@@ -98,6 +98,7 @@ def add_render_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", type=Path, nargs="?", help="a GGUF file whose template is used")
     add_override_option(parser)
     parser.add_argument("--template", type=Path, metavar="F", help="a template file, used in place of the model's")
+    parser.add_argument("--template-name", metavar="NAME", help="one of the model's templates that have a name")
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--messages", type=Path, metavar="F", help="a JSON list of messages")
     source.add_argument("--cases", type=Path, metavar="F.json", help="a JSON list of cases")
@@ -148,10 +149,17 @@ def _template(args: argparse.Namespace) -> tuple[str | None, dict[str, Any]]:
         raise InvalidRequest("render needs a model or a template; give MODEL or --template F")
     if args.model is not None:
         from engine.tokenizer.chat_template import special_variables, template_of
+        from engine.tokenizer.template_rules import templates_of
         from engine.tokenizer.vocab import Vocab
 
         file = read_model(args)
-        template, special = template_of(file), special_variables(Vocab.from_gguf(file))
+        template, special = template_of(file, tools=args.tools is not None), special_variables(Vocab.from_gguf(file))
+        if args.template_name is not None:
+            templates = templates_of(file)
+            if args.template_name not in templates:
+                names = ", ".join(name for name in templates if name) or "none"
+                raise InvalidRequest(f"{args.model}: there is no template named {args.template_name}; named ones: {names}")
+            template = templates[args.template_name]
     if args.template is not None:
         template = read_text_file(args.template)
     return template, special

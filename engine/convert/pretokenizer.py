@@ -25,11 +25,23 @@ _PROBES = (
     "end of line/\n path/to/file /\r\n",
     "aé1中!b2한?c³д…",
 )
-_PREFERRED = (
+_COMMON = (
     *("llama-bpe", "qwen2", "qwen35", "gpt-4o", "deepseek-v3", "deepseek-llm", "deepseek-coder", "smollm", "gpt-2"),
     *("chatglm-bpe", "default"),
 )
-"""One name of each rule, the common ones first."""
+"""Names that are found in many files; of names for the same rule the first one counts."""
+
+
+def _one_name_each() -> tuple[str, ...]:
+    """One name of each rule, the common ones first."""
+    names: dict[tuple[tuple[str, ...], bool], str] = {}
+    for name in (*_COMMON, *PRETOKENIZERS):
+        rule = PRETOKENIZERS[name]
+        names.setdefault((rule.regexes, rule.ignore_merges), name)
+    return tuple(names.values())
+
+
+NAMES = _one_name_each()
 
 
 def recognise(tokenizer_json: str) -> str:
@@ -43,11 +55,9 @@ def recognise(tokenizer_json: str) -> str:
         raise ConversionError("tokenizer.json: it cuts no text before merging; such a tokenizer is not converted")
     pieces = [_pieces(cut, _normalised(theirs, text)) for text in _PROBES]
     ignores_merges = bool(_model(tokenizer_json).get("ignore_merges", False))
-    alike = [name for name in _PREFERRED if _cuts_alike(PRETOKENIZERS[name], theirs, pieces)]
+    alike = [name for name in NAMES if _cuts_alike(PRETOKENIZERS[name], theirs, pieces)]
     if not alike:
-        raise ConversionError(
-            f"tokenizer.json: it cuts text by a rule that is not known; known are those of {', '.join(_PREFERRED)}"
-        )
+        raise ConversionError(f"tokenizer.json: it cuts text by a rule that is not known; known are those of {', '.join(NAMES)}")
     return next((name for name in alike if PRETOKENIZERS[name].ignore_merges == ignores_merges), alike[0])
 
 

@@ -107,10 +107,15 @@ def _as_sentencepiece(tokens: _Tokens, merges: Sequence[tuple[str, ...]], parsed
         keys.TOKENS: texts,
         keys.SCORES: f32_array([-float(rank[token]) if token in rank else lowest for token in texts]),
         keys.TOKEN_TYPES: i32_array(types),
-        keys.ADD_SPACE_PREFIX: "Prepend" in json.dumps([parsed.get("normalizer"), parsed.get("pre_tokenizer")])
-        or '"prepend_scheme": "first"' in json.dumps(parsed.get("pre_tokenizer")),
+        keys.ADD_SPACE_PREFIX: _prepends(parsed),
         **_id(keys.UNKNOWN_ID, _index(texts, parsed["model"].get("unk_token"))),
     }
+
+
+def _prepends(parsed: Any) -> bool:
+    """Whether a blank is put before the text: by a normalizer, or by the step that turns blanks into marks."""
+    steps = json.dumps([parsed.get("normalizer"), parsed.get("pre_tokenizer")])
+    return any(mark in steps for mark in ('"type": "Prepend"', '"prepend_scheme": "first"', '"prepend_scheme": "always"'))
 
 
 def _from_pieces(folder: Path, n_vocab: int, settings: Mapping[str, Any], text: str) -> dict[str, Any]:

@@ -204,4 +204,4 @@ def _moe(unit: UnitId, part: MoeFfn, h: Buffer, out: Buffer) -> Iterator[Op]:
 
 
 def _linear(unit: UnitId, x: Buffer, out: Buffer, layer: LinearSpec) -> Linear:
-    return Linear(unit, x, out, layer.weight, layer.bias)
+    return Linear(unit, x, out, layer.weight, layer.bias, first=layer.first)

@@ -45,7 +45,10 @@ class Norm:
 
 @dataclass(frozen=True, slots=True)
 class Linear:
-    """out = x @ weight.T (+ bias); with softcap, softcap * tanh(out / softcap)."""
+    """out = x @ weight.T (+ bias); with softcap, softcap * tanh(out / softcap).
+
+    first: only rows [first, first + width of out) of weight (and of a bias that is longer than out).
+    """
 
     unit: UnitId
     x: Buffer
@@ -53,6 +56,7 @@ class Linear:
     weight: str
     bias: str | None = None
     softcap: float = 0.0
+    first: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

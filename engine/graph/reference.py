@@ -17,7 +17,7 @@ from engine.arch.cache_groups import groups_of
 from engine.arch.spec import Attention as AttentionSpec
 from engine.arch.spec import Mla, ModelSpec
 from engine.arch.spec import Rope as RopeSpec
-from engine.errors import Cancelled, EngineError
+from engine.errors import Cancelled, EngineError, ModelChanged
 from engine.graph.ops import (
     Add,
     Attention,
@@ -137,7 +137,6 @@ class ReferenceModel:
         self._graph = graph
         self._block = block
         self._stop = stop
-        self._raw = tuple(np.memmap(shard.path, dtype=np.uint8, mode="r") for shard in file.shards)
         self._weights: dict[str, F32] = {}
         self._cache: dict[tuple[str, int], F32] = {}
         self.states = DeltaStates()
@@ -166,7 +165,11 @@ class ReferenceModel:
         """The tensor `name` in f32, numpy order: [n_out, n_in] for a linear layer."""
         if name not in self._weights:
             info = self._file.tensors[name]
-            raw = self._raw[info.shard][info.offset : info.offset + info.nbytes]
+            # Read, not mapped: a file that is cut short meanwhile is an error and not a signal.
+            path = self._file.shards[info.shard].path
+            raw = np.fromfile(path, np.uint8, info.nbytes, offset=info.offset)
+            if len(raw) != info.nbytes:
+                raise ModelChanged(f"{path.name} became shorter or unreadable while it was in use; load it again")
             self._weights[name] = dequantise(info.type_name, raw).reshape(tuple(reversed(info.shape)))
         return self._weights[name]
 
@@ -198,11 +201,10 @@ class ReferenceModel:
         return mixer.n_kv_heads
 
     def close(self) -> None:
-        """Drops weights, cache and mappings."""
+        """Drops weights and cache."""
         self._weights.clear()
         self._cache.clear()
         self.states = DeltaStates()
-        self._raw = ()
 
 
 def _embed(model: ReferenceModel, op: Embed, batch: Batch, values: dict[str, F32]) -> None:
@@ -217,8 +219,11 @@ def _norm(model: ReferenceModel, op: Norm, batch: Batch, values: dict[str, F32])
 
 
 def _linear(model: ReferenceModel, op: Linear, batch: Batch, values: dict[str, F32]) -> None:
-    y = values[op.x.name] @ model.weight(op.weight).reshape(op.out.width, op.x.width).T  # one row may be a vector in the file
-    y = y if op.bias is None else y + model.weight(op.bias)
+    width, first = op.out.width, op.first or 0
+    y = values[op.x.name] @ model.weight(op.weight).reshape(-1, op.x.width)[first : first + width].T
+    if op.bias is not None:
+        bias = model.weight(op.bias)
+        y = y + (bias if len(bias) == width else bias[first : first + width])
     values[op.out.name] = softcap(y, op.softcap)
 
 

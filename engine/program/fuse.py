@@ -174,7 +174,7 @@ class _Fuser:
 
     def _norm(self, i: int, op: Norm) -> int:
         follower = self._ops[i + 1] if i + 1 < len(self._ops) else None
-        if isinstance(follower, Add) and follower.y == op.out and follower.x != op.x and self._readers[op.out.name] == [i + 1]:
+        if isinstance(follower, Add) and self._is_residual(op, follower, i + 1):
             self._out.append(LaneNorm(op.unit, op.x, follower.x, op.norm, 1, self._late, add=True))
             return i + 2
         if self._stage_end(i) is not None:
@@ -194,7 +194,7 @@ class _Fuser:
             group.append(op)
         after = i + len(group)
         follower = self._ops[after] if after < len(self._ops) else None
-        weights = tuple(Weight(op.weight, op.bias, op.out) for op in group)
+        weights = tuple(Weight(op.weight, op.bias, op.out, op.first) for op in group)
         if isinstance(follower, Route) and follower.x == group[-1].out:
             if len(group) > 1:
                 self._emit(first, weights[:-1], "store")
@@ -215,7 +215,7 @@ class _Fuser:
         outs = (group[0].out, group[1].out)
         return (act.gate, act.up) == outs and all(self._readers[out.name] == [at] for out in outs)
 
-    def _is_residual(self, op: Linear, add: Add, at: int) -> bool:
+    def _is_residual(self, op: Linear | Norm, add: Add, at: int) -> bool:
         return add.y == op.out and add.x != op.x and add.share is None and self._readers[op.out.name] == [at]
 
     def _emit(

@@ -12,7 +12,7 @@ from engine.arch.spec import HeadMatrices, Mla, Norm
 from engine.arch.units import UnitId
 from engine.graph.ops import Buffer
 
-ABSORBED_ROWS = 48
+ABSORBED_ROWS = 128
 """Rows of a prefill chunk up to which the absorbed form is cheaper than making keys and values of the whole past."""
 
 

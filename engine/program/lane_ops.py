@@ -74,11 +74,12 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Weight:
-    """One matrix of a linear op and where its product goes."""
+    """One matrix of a linear op and where its product goes. first: see `engine.graph.ops.Linear`."""
 
     weight: str
     bias: str | None
     out: Buffer
+    first: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -80,6 +80,8 @@ def _linear(to: Row, op: LaneLinear) -> Flag:
         to.matrix(i, weight.weight, op.source.width)
         to.output(i, weight.out)
         to.bias(i, weight.bias)
+        if weight.first is not None:
+            to.part(i, weight.first, weight.out.width, weight.bias)
     if op.epilogue == "store":
         return flags
     return flags | (Flag.ADD if op.epilogue == "add" else Flag.GATED | to.act(op.epilogue))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -40,9 +41,35 @@ def derived_format(part: HeadMatrices, source_type: int, *, f32: bool) -> QuantF
     return BY_NAME["Q8_0" if part.n_in % BY_NAME["Q8_0"].block == 0 else "F16"]
 
 
-def derived_bytes(part: HeadMatrices, source_type: int, *, f32: bool = False) -> int:
-    """Bytes of the derived weight."""
-    return part.n_heads * part.n_out * derived_format(part, source_type, f32=f32).row_bytes(part.n_in)
+@dataclass(frozen=True, slots=True)
+class DerivedInfo:
+    """A derived weight as `inspect` lists it: made of `tensor`, shape with ne0 first."""
+
+    tensor: str
+    type_name: str
+    shape: tuple[int, int, int]
+    nbytes: int
+
+
+def derived_infos(spec: ModelSpec, types: Mapping[str, int], *, f32: bool = False) -> tuple[DerivedInfo, ...]:
+    """Every weight that loading the model makes. types: ggml type id of each tensor."""
+    return tuple(_info(part, types[part.weight], f32) for block in spec.blocks for part in _parts(block.mixer))
+
+
+def _info(part: HeadMatrices, source_type: int, f32: bool) -> DerivedInfo:
+    form = derived_format(part, source_type, f32=f32)
+    nbytes = part.n_heads * part.n_out * form.row_bytes(part.n_in)
+    return DerivedInfo(part.weight, form.name, (part.n_in, part.n_out, part.n_heads), nbytes)
+
+
+def _parts(mixer: object) -> tuple[HeadMatrices, ...]:
+    return mixer.derived if isinstance(mixer, Mla) else ()
+
+
+def head_bytes(part: HeadMatrices, source_type: int) -> int:
+    """Bytes of the matrices of all heads as decode reads them."""
+    form = derived_format(part, source_type, f32=False) if part.transposed else BY_ID[source_type]
+    return part.n_heads * part.n_out * form.row_bytes(part.n_in)
 
 
 class DerivedWeights:
@@ -57,7 +84,7 @@ class DerivedWeights:
         self._kept: list[npt.NDArray[np.uint8]] = []
         self._made: dict[HeadMatrices, DerivedWeight] = {}
         for block in spec.blocks:
-            for part in block.mixer.derived if isinstance(block.mixer, Mla) else ():
+            for part in _parts(block.mixer):
                 if abort.is_set:
                     raise Cancelled("loading was stopped")
                 source = weights.matrix(part.weight, part.n_out)

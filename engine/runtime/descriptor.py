@@ -150,6 +150,13 @@ class Row:
         if name is not None:
             self.row["w_bias"][i] = self.vector(name)
 
+    def part(self, i: int, first: int, n_rows: int, bias: str | None) -> None:
+        """Only rows [first, first + n_rows) of matrix i, and of its bias if that has more values."""
+        self.row["w_data"][i] += first * int(self.row["w_stride"][i])
+        self.row["w_rows"][i] = n_rows
+        if bias is not None and len(self.memory.weights.vector(bias)) > n_rows:
+            self.row["w_bias"][i] += 4 * first
+
     def act(self, act: Act) -> Flag:
         if isinstance(act, ClampedSwiglu):
             self.row["act_alpha"], self.row["act_limit"] = act.alpha, act.limit

@@ -17,6 +17,7 @@ from engine.graph.reference import ReferenceModel
 from engine.placement.options import LoadOptions
 from engine.placement.placement import default_placement
 from engine.runtime.cache_groups import BLOCK, CacheGroup, plan_groups
+from engine.runtime.derived import head_bytes
 from engine.runtime.executor import Executor
 from engine.runtime.kv_cache import KvCache, context_of
 from engine.runtime.residency import Holding, Residency
@@ -206,8 +207,11 @@ def _read_per_token(file: GgufFile, graph: Graph) -> int:
     """Bytes of weights that one decoded token reads: every linear layer, and of the experts those that are chosen."""
     always = {op.weight for op in graph.ops if isinstance(op, Linear)}
     chosen = [(op, name) for op in graph.ops if isinstance(op, Experts) for name in {op.gate, op.up, op.down}]
-    return sum(file.tensors[name].nbytes for name in always) + sum(
-        file.tensors[name].nbytes * op.chosen.width // op.n_experts for op, name in chosen
+    heads = [part for op in graph.ops if isinstance(op, LatentAttention) for part in (op.mla.absorb, op.mla.v)]
+    return (
+        sum(file.tensors[name].nbytes for name in always)
+        + sum(file.tensors[name].nbytes * op.chosen.width // op.n_experts for op, name in chosen)
+        + sum(head_bytes(part, file.tensors[part.weight].type_id) for part in heads)
     )
 
 

@@ -12,6 +12,7 @@ from engine.errors import Cancelled, EngineError, InvalidRequest
 from engine.hardware.sampler import Sampler
 from engine.service.loaded import Loaded, load, open_file
 from engine.service.state import SensorWatch, State
+from engine.session.channels import decoder_for
 
 MIN_PERIOD_S = 0.1
 
@@ -58,7 +59,8 @@ def handle_generate(state: State, command: Generate) -> None:
     opening = loaded.prompts.take_opening()
     if opening:
         state.emit(AnswerOpened(command.request_id, opening))
-    loaded.session.add(command.request_id, ids, command.sampling, asked, ends_at_eog=not command.ignore_eog)
+    decoder = decoder_for(loaded.tokenizer, command)
+    loaded.session.add(command.request_id, ids, command.sampling, asked, not command.ignore_eog, decoder)
 
 
 def handle_count(state: State, command: CountTokens) -> None:

@@ -21,6 +21,7 @@ from engine.gguf.info import GgufFile
 from engine.gguf.overrides import Override, override
 from engine.gguf.reader import read_gguf
 from engine.graph.build import build_graph
+from engine.runtime.derived import derived_infos
 from engine.runtime.loader import LoadedModel
 from engine.runtime.loader import load as load_weights
 from engine.session.generate import Session
@@ -179,4 +180,5 @@ def model_info(file: GgufFile, spec: ModelSpec, path: str) -> ModelInfo:
         has_template=has_template,
         warnings=tuple(map(_sentence, warnings_of(file))),
         exact_formats=exact_formats(file),
+        derived_bytes=sum(one.nbytes for one in derived_infos(spec, {name: one.type_id for name, one in file.tensors.items()})),
     )

@@ -68,9 +68,15 @@ class Session:
         return frozenset(one.request_id for one in self._scheduler.sequences())
 
     def add(
-        self, request_id: RequestId, ids: list[int], sampling: SamplingParams, asked: float, ends_at_eog: bool = True
+        self,
+        request_id: RequestId,
+        ids: list[int],
+        sampling: SamplingParams,
+        asked: float,
+        ends_at_eog: bool = True,
+        decoder: StreamDecoder | None = None,
     ) -> None:
-        """Queues an answer to the prompt `ids`. asked: monotonic time of the request, in seconds.
+        """Queues an answer to the prompt `ids`. asked: monotonic time of the request, in seconds; decoder: None: the plain one.
 
         Raises:
             InvalidRequest: no ids, an id outside the vocabulary, or (ContextFull) more ids than the context holds.
@@ -91,7 +97,7 @@ class Session:
             tokens=array("i", ids),
             sampling=sampling,
             sampler=Sampler(sampling),
-            decoder=StreamDecoder(self._tokenizer),
+            decoder=decoder or StreamDecoder(self._tokenizer),
             stops=StopMatcher(sampling.stop),
             clock=Clock(asked),
             n_prompt=len(ids),

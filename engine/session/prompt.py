@@ -11,6 +11,7 @@ from typing import Any
 from engine.api.commands import Generate
 from engine.api.values import ChatMessage
 from engine.errors import HelperDied, InvalidRequest, TemplateError
+from engine.session.channels import answer_of, continued
 from engine.tokenizer.build import Tokenizer
 from engine.tokenizer.chat_template import CHATML, RenderRequest, TemplateHelper, plain_chatml, special_variables
 
@@ -63,7 +64,8 @@ class PromptBuilder:
         """The prompt of a conversation: ending where the answer begins, or within the last answer. Raises like `of_request`."""
         if not messages:
             raise InvalidRequest("the conversation is empty; give at least one message")
-        rendered = [{"role": one.role, "content": one.content} for one in messages]
+        in_channels = bool(self._tokenizer.channel_tokens)
+        rendered = [{"role": one.role, "content": _given(one, in_channels)} for one in messages]
         self._opening = ""
         if not continue_last:
             parts = self._render(rendered, variables, opened=True)
@@ -71,6 +73,9 @@ class PromptBuilder:
             return self._with_bos(self._tokenizer.encode_parts(parts))
         if messages[-1].role != "assistant":
             raise InvalidRequest("there is no answer to continue; the last message must be the assistant's")
+        if in_channels and len(messages) > 1:
+            parts = (*self._render(rendered[:-1], variables, opened=True), (continued(messages[-1].content), True))
+            return self._with_bos(self._tokenizer.encode_parts(parts))
         # What the template writes behind an answer is cut off at a mark that no text holds by chance.
         mark = f"mark{secrets.token_hex(16)}"
         rendered[-1]["content"] += mark
@@ -108,6 +113,11 @@ class PromptBuilder:
         if not vocab.add_bos or vocab.bos_id is None or ids[:1] == [vocab.bos_id]:
             return ids
         return [vocab.bos_id, *ids]
+
+
+def _given(message: ChatMessage, in_channels: bool) -> str:
+    """What a template is given of a message."""
+    return answer_of(message.content) if in_channels and message.role == "assistant" else message.content
 
 
 def opening_of(parts: Parts) -> str:

@@ -37,7 +37,8 @@ class Tokenizer:
         self._partitioner = Partitioner(_of_type(vocab, *control), _of_type(vocab, TokenType.USER_DEFINED.value))
         self._merger = _build_spm(vocab, ids) if self._spm else _build_bpe(vocab, ids)
         self._alphabet = _byte_alphabet()
-        self._channel_tokens = _channel_tokens(ids)
+        self.channel_tokens = _channel_tokens(ids)
+        """The tokens that structure answers in channels, by id; empty for other vocabularies."""
 
     @property
     def n_vocab(self) -> int:
@@ -47,7 +48,7 @@ class Tokenizer:
     def encode(self, text: str, *, special: bool, bos: bool) -> list[int]:
         """Token ids of `text`. special: texts of control tokens become those tokens; bos: with what the file says belongs at its
         ends."""
-        ids = self._encode(((text, special),), self._channel_tokens)
+        ids = self._encode(((text, special),), frozenset(self.channel_tokens))
         if not bos:
             return ids
         begin = [self.vocab.bos_id] if self.vocab.add_bos and self.vocab.bos_id is not None else []
@@ -131,13 +132,13 @@ def _of_type(vocab: Vocab, *types: int) -> list[tuple[str, int]]:
     return [(vocab.tokens[i], i) for i, kind in enumerate(vocab.types) if kind in types]
 
 
-def _channel_tokens(ids: Mapping[str, int]) -> frozenset[int]:
+def _channel_tokens(ids: Mapping[str, int]) -> dict[int, str]:
     """The tokens that structure messages in vocabularies with channels (gpt-oss). Tools that tokenize plain text always parse
     them; in conversations, whose parts say what is trusted, they are control tokens like others."""
     if "<|return|>" not in ids or "<|call|>" not in ids:
-        return frozenset()
+        return {}
     names = ("<|start|>", "<|message|>", "<|channel|>", "<|constrain|>", "<|end|>")
-    return frozenset(ids[name] for name in names if name in ids)
+    return {ids[name]: name for name in names if name in ids}
 
 
 def _encodable(text: str) -> str:

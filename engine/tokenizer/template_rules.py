@@ -8,6 +8,9 @@ import re
 from engine.gguf import keys
 from engine.gguf.info import GgufFile
 
+_TOOL_USE = "tool_use"
+"""The name by which files call a template for conversations with tools."""
+
 MAX_TEMPLATE_BYTES = 256 << 10
 MAX_NESTING = 64
 MAX_NUMBER = 1_000_000
@@ -25,18 +28,27 @@ _OPENERS = frozenset({"if", "for", "macro", "call", "filter", "block", "with", "
 _REFUSED_STATEMENTS = frozenset({"include", "import", "from", "extends"})
 
 
-def template_of(file: GgufFile) -> str | None:
-    """The chat template in the file, or None."""
-    template = file.metadata.get(keys.CHAT_TEMPLATE)
-    return template if isinstance(template, str) else None
+def templates_of(file: GgufFile) -> dict[str, str]:
+    """The chat templates in the file by name; the usual one has none: ""."""
+    prefix = f"{keys.CHAT_TEMPLATE}."
+    named = {key.removeprefix(prefix): value for key, value in file.metadata.items() if key.startswith(prefix)}
+    found = {"": file.metadata.get(keys.CHAT_TEMPLATE), **named}
+    return {name: template for name, template in found.items() if isinstance(template, str)}
+
+
+def template_of(file: GgufFile, *, tools: bool = False) -> str | None:
+    """The chat template of the file, or None. tools: that for conversations with tools, where there is one of its own."""
+    templates = templates_of(file)
+    usual = templates.get("", templates.get("default"))
+    return templates.get(_TOOL_USE, usual) if tools else usual
 
 
 def check_template(file: GgufFile) -> None:
-    """Raises: GgufError when the file's chat template breaks a rule of this module."""
-    template = template_of(file)
-    problem = None if template is None else template_problem(template)
-    if problem is not None:
-        raise file.error(keys.CHAT_TEMPLATE, problem, _ADVICE)
+    """Raises: GgufError when a chat template of the file breaks a rule of this module."""
+    for name, template in templates_of(file).items():
+        problem = template_problem(template)
+        if problem is not None:
+            raise file.error(f"{keys.CHAT_TEMPLATE}.{name}".removesuffix("."), problem, _ADVICE)
 
 
 def template_problem(template: str) -> str | None:

@@ -16,6 +16,7 @@
 #include "vec/avx2.h"
 #include "delta/avx2.h"
 #include "panel/unpack.h"
+#include "panel/blocks.h"
 #include "panel/avx2.h"
 #include "dot/avxvnni.h"
 #include "panel/avxvnni.h"

@@ -2,10 +2,12 @@
 // at a time, into scratch, and multiplied there with every activation. Functions are named ld_many_<format>_<isa> and have the
 // signature ld_linear_many; many_f32 is the same with f32 activations.
 // Integer panel, for each group of 32 values: eight steps of [row][4 bytes], four consecutive values of each of the 32 rows, so
-//   that a register holds one step of 8 or 16 rows and meets four bytes of an activation broadcast. Beside it, for each scale
-//   group (32 values; 16 for Q2_K, Q3_K and Q6_K), d[row] and m[row]: y += d * dx * sum(q * x) + m * s, with s = dx * sum(x) of the activation.
-//   Bytes are unsigned; signed formats are stored with a bias that m takes away (Q4_0: 8, Q6_K: 32, Q8_0: 128; but signed for
-//   Q8_0 and IQ4 on AVX2).
+//   that a register holds one step of 8 or 16 rows and meets four bytes of an activation broadcast. Bytes are unsigned; signed
+//   formats are stored with a bias (Q4_0: 8, Q6_K: 32, Q8_0: 128). Beside the bytes, for each group, d[row] and m[row]:
+//   y += d * dx * sum(q * x) + m * s, with s = dx * sum(x) of the activation, and m the format's own or -bias * d.
+//   Formats with blocks of 256 keep integer scales there (panel/blocks.h): one multiplication for a sum, f32 once in a block.
+//   A tile may begin the sums of a group at -bias * sum(x) instead of adding the bias's share (AVX-512 VNNI).
+//   Q8_0 and IQ4 on AVX2: int16 (panel/words.h).
 // f32 panel: [value][row].
 // Rows beyond the last one repeat it in the panel; their sums are not stored.
 // Accumulator: int32 for a scale group, exact; f32 across groups in registers, across slices in y. Overflow limits as in dot.h:

@@ -140,6 +140,16 @@ def test_going_back_to_any_earlier_token_gives_the_same_ids(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
+def test_the_numpy_model_answers_in_bounded_pools_too(name: str) -> None:
+    ids = golden(name).ids("long")
+    answers = Answers(golden(name).path, LoadOptions(reference=True, prefill_chunk=64, n_ctx=512))
+    assert list(answers.ask({"whole": ids}, 32)["whole"].usage.token_ids) == golden(name).greedy("long")
+    again = answers.ask({"again": ids}, 32)["again"].usage
+    assert (again.n_reused, list(again.token_ids)) == (299, golden(name).greedy("long"))
+    answers.model.close()
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_several_answers_at_once_equal_each_alone(name: str) -> None:
     path, ids = golden(name).path, golden(name).ids("long")
     answers, reference = Answers(path, replace(EXACT, prefill_chunk=64)), reference_of(path)

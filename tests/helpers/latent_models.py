@@ -12,6 +12,8 @@ import numpy.typing as npt
 from engine.gguf import types
 from engine.quants.quantise import quantise_q8_0
 from tests.helpers.gguf_builder import Tensor, build_gguf, tiny_metadata
+from tests.helpers.headers import File
+from tests.helpers.headers import Tensor as HeaderTensor
 
 F32 = npt.NDArray[np.float32]
 
@@ -61,6 +63,38 @@ def latent_metadata(shape: Shape, *, split: bool, architecture: str = "deepseek2
     if shape.n_nextn:
         sizes["nextn_predict_layers"] = shape.n_nextn
     return metadata | {f"{architecture}.{key}": value for key, value in sizes.items()}
+
+
+def latent_header(shape: Shape = Shape(), *, split: bool = True, **changes: Any) -> File:
+    """A header without a file; changes: keys below deepseek2 with __ for the dots, None removes one."""
+    metadata = latent_metadata(shape, split=split)
+    for key, value in changes.items():
+        name = "deepseek2." + key.replace("__", ".")
+        metadata = {known: old for known, old in metadata.items() if known != name} | ({} if value is None else {name: value})
+    embd, heads, head_dim, n_vocab = shape.n_embd, shape.n_heads, shape.nope + shape.n_rot, metadata["deepseek2.vocab_size"]
+    tensors: dict[str, tuple[int, ...]] = {"token_embd.weight": (embd, n_vocab), "output_norm.weight": (embd,)}
+    block: dict[str, tuple[int, ...]] = {
+        "attn_norm": (embd,),
+        "ffn_norm": (embd,),
+        "attn_kv_a_norm": (shape.rank,),
+        "attn_kv_a_mqa": (embd, shape.rank + shape.n_rot),
+        "attn_output": (heads * shape.v_dim, embd),
+        "ffn_gate": (embd, shape.n_ff),
+        "ffn_up": (embd, shape.n_ff),
+        "ffn_down": (shape.n_ff, embd),
+    }
+    if shape.q_rank:
+        block |= {"attn_q_a": (embd, shape.q_rank), "attn_q_a_norm": (shape.q_rank,)}
+        block["attn_q_b"] = (shape.q_rank, heads * head_dim)
+    else:
+        block["attn_q"] = (embd, heads * head_dim)
+    if split:
+        block |= {"attn_k_b": (shape.nope, shape.rank, heads), "attn_v_b": (shape.rank, shape.v_dim, heads)}
+    else:
+        block["attn_kv_b"] = (shape.rank, heads * (shape.nope + shape.v_dim))
+    for i in range(shape.n_layers):
+        tensors |= {f"blk.{i}.{name}.weight": dims for name, dims in block.items()}
+    return File(metadata, {name: HeaderTensor(dims) for name, dims in tensors.items()})
 
 
 def write_latent_model(path: Path, shape: Shape = Shape(), *, split: bool = True, quant: str = "F32", seed: int = 1) -> Path:

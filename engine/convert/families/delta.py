@@ -82,6 +82,9 @@ def build(model: Model) -> None:
         ssm__inner_size=heads.n_v * heads.dim,
     )
     if config.n_experts:
+        config.require("norm_topk_prob", (True,), True)
+        config.require("mlp_only_layers", ([],), [])
+        config.require("decoder_sparse_step", (1,), 1)
         expert_keys(model)
         model.keys(expert_shared_feed_forward_length=config.integer("shared_expert_intermediate_size"))
     for layer, is_recurrent in enumerate(recurrent):

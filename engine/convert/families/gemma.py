@@ -37,6 +37,7 @@ def build(model: Model) -> None:
     if config.layer_types() not in ((), expected):
         raise config.error("layer_types", "converted are models with five layers with a window to one without")
     config.require("attn_logit_softcapping", (None,), None)
+    config.require("use_bidirectional_attention", (False,), False)
     frame(model, plus_one)
     rope(model, rope_values(config, "full_attention"), config.head_dim)
     local = rope_values(config, "sliding_attention")

@@ -70,7 +70,10 @@ static void tile_f16_avx2(const float *a, size_t a_stride, const void *b, size_t
 static void widen_avx2(const int8_t *x, float scale, float *y, int64_t n) {
     const __m256 factor = _mm256_set1_ps(scale);
     int64_t i = 0;
-    for (; i + 8 <= n; i += 8) _mm256_storeu_ps(y + i, _mm256_mul_ps(load_avx2(x, i, 1), factor));
+    for (; i + 8 <= n; i += 8) {
+        const __m256i eight = _mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(x + i)));
+        _mm256_storeu_ps(y + i, _mm256_mul_ps(_mm256_cvtepi32_ps(eight), factor));
+    }
     for (; i < n; i++) y[i] = (float)x[i] * scale;
 }
 

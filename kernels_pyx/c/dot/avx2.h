@@ -6,6 +6,7 @@
 #include "ymm/values.h"
 #include "ymm/few.h"
 #include "ymm/exact.h"
+#include "ymm/packed.h"
 
 #define LD_NAME(name) name##_avx2
 #define LD_INT8_BIAS 0
@@ -16,41 +17,24 @@ LD_INLINE __m256i ld_dot_nibbles_avx2(__m256i lo, __m256i x_lo, __m256i hi, __m2
     return _mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
 }
 
-LD_INLINE __m256i ld_dot_bytes_avx2(__m256i q, __m256i x) {
-    return _mm256_madd_epi16(_mm256_maddubs_epi16(q, x), _mm256_set1_epi16(1));
-}
-
 // |w| * (x with the sign of w): unsigned by signed with |w| <= 128, as vpmaddubsw wants it.
 LD_INLINE __m256i ld_dot_int8_avx2(__m256i w, __m256i x) {
     return _mm256_madd_epi16(_mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(x, w)), _mm256_set1_epi16(1));
 }
 
-LD_INLINE __m256i ld_dot_scaled_groups_avx2(__m256i acc, __m256i q0, __m256i x0, __m256i q1, __m256i x1, __m256i scale8,
-                                            const int j) {
-    const __m256i s0 = _mm256_shuffle_epi8(scale8, _mm256_set1_epi16((short)(0x100 * (2 * j + 1) + 2 * j)));
-    const __m256i s1 = _mm256_shuffle_epi8(scale8, _mm256_set1_epi16((short)(0x100 * (2 * j + 3) + 2 * j + 2)));
+LD_INLINE __m256i ld_dot_scaled_avx2(__m256i acc, __m256i q0, __m256i x0, __m256i q1, __m256i x1, __m256i scales, const int i,
+                                     const int j) {
+    const __m256i s0 = _mm256_shuffle_epi8(scales, _mm256_set1_epi16((short)(0x100 * (2 * i + 1) + 2 * i)));
+    const __m256i s1 = _mm256_shuffle_epi8(scales, _mm256_set1_epi16((short)(0x100 * (2 * j + 1) + 2 * j)));
     const __m256i p0 = _mm256_madd_epi16(_mm256_maddubs_epi16(q0, x0), s0);
     const __m256i p1 = _mm256_madd_epi16(_mm256_maddubs_epi16(q1, x1), s1);
     return _mm256_add_epi32(acc, _mm256_add_epi32(p0, p1));
 }
 
-LD_INLINE __m256i ld_dot_scaled_int8_avx2(__m256i acc, __m256i w, __m256i x, __m256i scale8, const int j) {
-    const __m256i pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(x, w));
-    const __m256i scale = _mm256_shuffle_epi8(scale8, _mm256_set1_epi16((short)(0x100 * (2 * j + 1) + 2 * j)));
-    return _mm256_add_epi32(acc, _mm256_madd_epi16(pairs, scale));
-}
-
-// Two of the int8 scales, each over eight int16.
-LD_INLINE __m256i ld_spread_two_scales(__m128i scale8, const int j) {
-    const __m128i order = _mm_setr_epi8(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1);
-    return _mm256_cvtepi8_epi16(_mm_shuffle_epi8(scale8, _mm_add_epi8(order, _mm_set1_epi8((char)j))));
-}
-
-LD_INLINE __m256i ld_dot_scaled_halves_avx2(__m256i acc, __m256i q0, __m256i x0, __m256i q1, __m256i x1, __m128i scale8,
-                                            const int j) {
-    const __m256i p0 = _mm256_madd_epi16(_mm256_maddubs_epi16(q0, x0), ld_spread_two_scales(scale8, j));
-    const __m256i p1 = _mm256_madd_epi16(_mm256_maddubs_epi16(q1, x1), ld_spread_two_scales(scale8, j + 2));
-    return _mm256_add_epi32(acc, _mm256_add_epi32(p0, p1));
+LD_INLINE __m256i ld_dot_scaled_int8_avx2(__m256i acc, __m256i w0, __m256i x0, __m256i w1, __m256i x1, __m256i scale) {
+    const __m256i p0 = _mm256_maddubs_epi16(_mm256_abs_epi8(w0), _mm256_sign_epi8(x0, w0));
+    const __m256i p1 = _mm256_maddubs_epi16(_mm256_abs_epi8(w1), _mm256_sign_epi8(x1, w1));
+    return _mm256_add_epi32(acc, _mm256_add_epi32(_mm256_madd_epi16(p0, scale), _mm256_madd_epi16(p1, scale)));
 }
 
 #include "ymm/legacy.h"

@@ -1,6 +1,6 @@
 // Attention over latent rows for many queries: keys and values of a head are made from a window of cached rows, then used by all
 // queries of the task. A query then costs head_dim + v_dim products a key and head, not twice the rank; making them costs as much
-// as about 48 queries, which is where the absorbed form of latent.c begins to lose.
+// as some 150 queries gain, which is where the absorbed form of latent.c begins to lose.
 #include <string.h>
 
 #include "ops.h"

@@ -3,8 +3,8 @@
 
 #include "ops.h"
 
-#define FEW_BYTES (96 << 10)    // weights per task of few rows
-#define FEW_CHUNK_MAX 64        // weight rows
+#define FEW_BYTES (512 << 10)   // weights per task of few rows: each expert's part of it is a stream of its own
+#define FEW_CHUNK_MAX 128        // weight rows
 #define UP_CHUNK LD_PANEL_ROWS  // weight rows per task of many rows
 #define DOWN_CHUNK (2 * LD_PANEL_ROWS) // more here: a task goes through the activations of all groups
 

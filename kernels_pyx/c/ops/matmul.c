@@ -3,7 +3,7 @@
 
 #include "ops.h"
 
-#define FEW_BYTES_MAX (64 << 10) // weights per task: small enough that a lost core holds up little
+#define FEW_BYTES_MAX (256 << 10) // weights per task: small enough that a lost core holds up little (20 us), large enough to stream
 #define FEW_BYTES_MIN (8 << 10)
 #define FEW_ROWS_MAX 256
 #define AHEAD 8        // output rows prefetched before the epilogue reaches them

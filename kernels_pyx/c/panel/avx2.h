@@ -15,8 +15,7 @@ LD_INLINE void ld_add_to_rows(float *y, __m256 v, int64_t n, int is_first) {
 }
 
 #define LD_NAME(name) name##_avx2
-#define LD_INT8_BIAS 0
-#define LD_UNPACK_INT8(name) ld_unpack_##name##_signed
+#define LD_OWN_INT8
 
 // Assembly keeps these chains in one register each: gcc 12 reorders the sums of intrinsics into trees, whose leaves it spills.
 LD_INLINE __m256i ld_add_pairs(__m256i sum, __m256i w, __m256i x) {
@@ -31,34 +30,62 @@ LD_INLINE __m256i ld_add_fours(__m256i sum, __m256i pairs, __m256i ones) {
     return sum;
 }
 
-LD_INLINE void ld_group_sums_avx2(const uint8_t *q, const uint8_t *x, size_t act_stride, const int n_act, const int n_steps,
-                                  const int kind, __m256i sum[4][2]) {
-    const __m256i ones = _mm256_set1_epi16(1);
-    const int run = kind == LD_NIBBLES ? n_steps : kind == LD_FIVE_BITS ? 4 : kind == LD_SIX_BITS ? 2 : 1; // steps that fit a 16-bit sum
-    LD_UNROLL for (int a = 0; a < n_act; a++) sum[a][0] = sum[a][1] = _mm256_setzero_si256();
-    LD_UNROLL for (int first = 0; first < n_steps; first += run) {
-        __m256i pairs[4][2];
-        LD_UNROLL for (int a = 0; a < n_act; a++) pairs[a][0] = pairs[a][1] = _mm256_setzero_si256();
-        LD_UNROLL for (int step = first; step < first + run; step++) {
-            const __m256i w[2] = {*(const __m256i *)(q + 128 * step), *(const __m256i *)(q + 128 * step + 32)};
-            LD_UNROLL for (int a = 0; a < n_act; a++) {
-                const __m256i four = _mm256_set1_epi32(*(const int32_t *)(x + a * act_stride + 4 * step));
-                LD_UNROLL for (int h = 0; h < 2; h++) {
-                    if (kind != LD_INT8) pairs[a][h] = ld_add_pairs(pairs[a][h], w[h], four);
-                    else pairs[a][h] = _mm256_maddubs_epi16(_mm256_abs_epi8(w[h]), _mm256_sign_epi8(four, w[h]));
-                }
+// Steps whose products fit a 16-bit sum.
+LD_INLINE int ld_run_of(const int kind, const int n_steps) {
+    return kind == LD_NIBBLES ? n_steps : kind == LD_FIVE_BITS ? 4 : 2;
+}
+
+// 16-bit sums of a run.
+LD_INLINE void ld_run_sums(const uint8_t *q, const uint8_t *x, size_t act_stride, const int n_act, const int run,
+                           __m256i pairs[4][2]) {
+    LD_UNROLL for (int step = 0; step < run; step++) {
+        const __m256i w[2] = {*(const __m256i *)(q + 128 * step), *(const __m256i *)(q + 128 * step + 32)};
+        LD_UNROLL for (int a = 0; a < n_act; a++) {
+            const __m256i four = _mm256_set1_epi32(*(const int32_t *)(x + a * act_stride + 4 * step));
+            LD_UNROLL for (int h = 0; h < 2; h++) {
+                if (step == 0) __asm__("vpmaddubsw %2, %1, %0" : "=x"(pairs[a][h]) : "x"(w[h]), "x"(four));
+                else pairs[a][h] = ld_add_pairs(pairs[a][h], w[h], four);
             }
         }
-        LD_UNROLL for (int a = 0; a < n_act; a++)
-            LD_UNROLL for (int h = 0; h < 2; h++)
-                sum[a][h] = n_steps == run ? _mm256_madd_epi16(pairs[a][h], ones) : ld_add_fours(sum[a][h], pairs[a][h], ones);
     }
 }
 
+LD_INLINE void ld_group_sums_avx2(const uint8_t *q, const uint8_t *x, size_t act_stride, const int n_act, const int n_steps,
+                                  const int kind, __m256i sum[4][2]) {
+    const __m256i ones = _mm256_set1_epi16(1);
+    const int run = ld_run_of(kind, n_steps);
+    LD_UNROLL for (int first = 0; first < n_steps; first += run) {
+        __m256i pairs[4][2];
+        ld_run_sums(q + 128 * first, x + 4 * first, act_stride, n_act, run, pairs);
+        LD_UNROLL for (int a = 0; a < n_act; a++)
+            LD_UNROLL for (int h = 0; h < 2; h++)
+                sum[a][h] = first ? ld_add_fours(sum[a][h], pairs[a][h], ones) : _mm256_madd_epi16(pairs[a][h], ones);
+    }
+}
+
+LD_INLINE __m256i ld_add_products_avx2(__m256i sum, __m256i pairs, __m256i x) {
+    return _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, x));
+}
+
+LD_INLINE void ld_add_scaled_avx2(const uint8_t *q, const uint8_t *x, size_t act_stride, const int n_act, const int n_steps,
+                                  const int kind, const int32_t *scale, __m256i total[4][2]) {
+    const int run = ld_run_of(kind, n_steps);
+    LD_UNROLL for (int first = 0; first < n_steps; first += run) {
+        __m256i pairs[4][2];
+        ld_run_sums(q + 128 * first, x + 4 * first, act_stride, n_act, run, pairs);
+        LD_UNROLL for (int h = 0; h < 2; h++) {
+            const __m256i factors = *(const __m256i *)(scale + 8 * h);
+            LD_UNROLL for (int a = 0; a < n_act; a++) total[a][h] = ld_add_fours(total[a][h], pairs[a][h], factors);
+        }
+    }
+}
+
+#define LD_UNPACK_BLOCKS(name) ld_unpack_##name##_twice
+#include "words.h"
 #include "ymm.h"
+#undef LD_UNPACK_BLOCKS
 #undef LD_NAME
-#undef LD_INT8_BIAS
-#undef LD_UNPACK_INT8
+#undef LD_OWN_INT8
 
 LD_INLINE void ld_f32_tile_avx2(LD_F32_TILE_ARGS) {
     for (int64_t first = 0; first < n_rows; first += 16) {

@@ -4,8 +4,6 @@
 #pragma GCC target("avx2,fma,f16c,avxvnni")
 
 #define LD_NAME(name) name##_avxvnni
-#define LD_INT8_BIAS 128
-#define LD_UNPACK_INT8(name) ld_unpack_##name
 
 LD_INLINE void ld_group_sums_avxvnni(const uint8_t *q, const uint8_t *x, size_t act_stride, const int n_act,
                                      const int n_steps, const int kind, __m256i sum[4][2]) {
@@ -21,9 +19,22 @@ LD_INLINE void ld_group_sums_avxvnni(const uint8_t *q, const uint8_t *x, size_t 
     }
 }
 
+LD_INLINE __m256i ld_add_products_avxvnni(__m256i sum, __m256i pairs, __m256i x) {
+    return _mm256_dpwssd_avx_epi32(sum, pairs, x);
+}
+
+LD_INLINE void ld_add_scaled_avxvnni(const uint8_t *q, const uint8_t *x, size_t act_stride, const int n_act, const int n_steps,
+                                     const int kind, const int32_t *scale, __m256i total[4][2]) {
+    __m256i sum[4][2];
+    ld_group_sums_avxvnni(q, x, act_stride, n_act, n_steps, kind, sum);
+    LD_UNROLL for (int a = 0; a < n_act; a++)
+        LD_UNROLL for (int h = 0; h < 2; h++)
+            total[a][h] = _mm256_add_epi32(total[a][h], _mm256_mullo_epi32(sum[a][h], *(const __m256i *)(scale + 8 * h)));
+}
+
+#define LD_UNPACK_BLOCKS(name) ld_unpack_##name
 #include "ymm.h"
+#undef LD_UNPACK_BLOCKS
 #undef LD_NAME
-#undef LD_INT8_BIAS
-#undef LD_UNPACK_INT8
 
 #pragma GCC pop_options

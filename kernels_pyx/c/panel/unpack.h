@@ -104,74 +104,6 @@ LD_INLINE void ld_panel_scales_q5_1(const uint8_t *const rows[8], int64_t g, int
     ld_panel_scales_by_d_m(rows, g, n_groups, d, m, 24);
 }
 
-// Eight scales of each of eight rows, transposed: out[scale group * LD_PANEL_ROWS + row].
-LD_INLINE void ld_store_scales8(const __m256 rows[8], float *out) {
-    __m256i in[8], transposed[8];
-    LD_UNROLL for (int i = 0; i < 8; i++) in[i] = _mm256_castps_si256(rows[i]);
-    ld_transpose8(in, transposed);
-    LD_UNROLL for (int i = 0; i < 8; i++) _mm256_store_si256((__m256i *)(out + i * LD_PANEL_ROWS), transposed[i]);
-}
-
-// Blocks of 256 in groups of 32, see ld_group_scales; signed ones are biased by 128.
-LD_INLINE void ld_panel_scales_of_groups(const uint8_t *const rows[8], int64_t g, int64_t n_groups, float *d, float *m,
-                                         const int bytes, const int is_signed) {
-    for (int64_t j = 0; j < n_groups; j += 8) {
-        __m256 ds[8], ms[8];
-        LD_UNROLL for (int i = 0; i < 8; i++) {
-            const uint8_t *block = rows[i] + (g + j) / 8 * bytes;
-            const ld_group_scales head = is_signed ? ld_group_scales_iq4_xs(block) : ld_group_scales_k(block);
-            ds[i] = _mm256_mul_ps(_mm256_set1_ps(head.d), _mm256_cvtepi32_ps(_mm256_cvtepi16_epi32(head.scale8)));
-            if (is_signed) ms[i] = _mm256_mul_ps(ds[i], _mm256_set1_ps(-128));
-            else ms[i] = _mm256_mul_ps(_mm256_set1_ps(-head.dmin), _mm256_cvtepi32_ps(_mm256_cvtepi16_epi32(head.min8)));
-        }
-        ld_store_scales8(ds, d + j * LD_PANEL_ROWS);
-        ld_store_scales8(ms, m + j * LD_PANEL_ROWS);
-    }
-}
-
-LD_INLINE void ld_panel_scales_q4_k(const uint8_t *const rows[8], int64_t g, int64_t n_groups, float *d, float *m) {
-    ld_panel_scales_of_groups(rows, g, n_groups, d, m, sizeof(ld_block_q4_k), 0);
-}
-
-LD_INLINE void ld_panel_scales_q5_k(const uint8_t *const rows[8], int64_t g, int64_t n_groups, float *d, float *m) {
-    ld_panel_scales_of_groups(rows, g, n_groups, d, m, sizeof(ld_block_q5_k), 0);
-}
-
-LD_INLINE void ld_panel_scales_iq4_xs(const uint8_t *const rows[8], int64_t g, int64_t n_groups, float *d, float *m) {
-    ld_panel_scales_of_groups(rows, g, n_groups, d, m, sizeof(ld_block_iq4_xs), 1);
-}
-
-// Blocks of 256 in groups of 16, see ld_half_scales: m is bias * d, or the format's own where bias is 0.
-LD_INLINE void ld_panel_scales_of_halves(const uint8_t *const rows[8], int64_t g, int64_t n_groups, float *d, float *m,
-                                         const int bytes, ld_half_scales_fn half_scales, const float bias) {
-    for (int64_t j = 0; j < n_groups; j += 8) // a block has sixteen scales
-        LD_UNROLL for (int half = 0; half < 2; half++) {
-            __m256 ds[8], ms[8];
-            LD_UNROLL for (int i = 0; i < 8; i++) {
-                const ld_half_scales head = half_scales(rows[i] + (g + j) / 8 * bytes);
-                const __m128i scale8 = half ? _mm_srli_si128(head.scale16, 8) : head.scale16;
-                const __m128i min8 = half ? _mm_srli_si128(head.min16, 8) : head.min16;
-                ds[i] = _mm256_mul_ps(_mm256_set1_ps(head.d), _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(scale8)));
-                if (bias != 0) ms[i] = _mm256_mul_ps(ds[i], _mm256_set1_ps(bias));
-                else ms[i] = _mm256_mul_ps(_mm256_set1_ps(-head.dmin), _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(min8)));
-            }
-            ld_store_scales8(ds, d + (2 * j + 8 * half) * LD_PANEL_ROWS);
-            ld_store_scales8(ms, m + (2 * j + 8 * half) * LD_PANEL_ROWS);
-        }
-}
-
-LD_INLINE void ld_panel_scales_q2_k(const uint8_t *const rows[8], int64_t g, int64_t n_groups, float *d, float *m) {
-    ld_panel_scales_of_halves(rows, g, n_groups, d, m, sizeof(ld_block_q2_k), ld_half_scales_q2_k, 0);
-}
-
-LD_INLINE void ld_panel_scales_q3_k(const uint8_t *const rows[8], int64_t g, int64_t n_groups, float *d, float *m) {
-    ld_panel_scales_of_halves(rows, g, n_groups, d, m, sizeof(ld_block_q3_k), ld_half_scales_q3_k, -4);
-}
-
-LD_INLINE void ld_panel_scales_q6_k(const uint8_t *const rows[8], int64_t g, int64_t n_groups, float *d, float *m) {
-    ld_panel_scales_of_halves(rows, g, n_groups, d, m, sizeof(ld_block_q6_k), ld_half_scales_q6_k, -32);
-}
-
 LD_INLINE __m256i ld_quants_q8_0_biased(const uint8_t *row, int64_t g) {
     return _mm256_xor_si256(ld_quants_q8_0(row, g), _mm256_set1_epi8((char)0x80));
 }
@@ -184,7 +116,7 @@ LD_INLINE __m256i ld_quants_iq4_xs_biased(const uint8_t *row, int64_t g) {
     return _mm256_xor_si256(ld_quants_iq4_xs(row, g), _mm256_set1_epi8((char)0x80));
 }
 
-// An integer panel of one format; int8 biased by 128, *_signed as it is.
+// An integer panel of one format; int8 biased by 128.
 #define LD_DEFINE_UNPACK(name, quants, scales) \
     static __attribute__((noinline)) void ld_unpack_##name(const uint8_t *w, size_t w_stride, int64_t n_rows, int64_t g, \
                                                            int64_t n_groups, uint8_t *scratch) { \
@@ -193,44 +125,17 @@ LD_INLINE __m256i ld_quants_iq4_xs_biased(const uint8_t *row, int64_t g) {
 LD_DEFINE_UNPACK(q4_0, ld_quants_q4_0, ld_panel_scales_q4_0)
 LD_DEFINE_UNPACK(q4_1, ld_quants_q4_1, ld_panel_scales_q4_1)
 LD_DEFINE_UNPACK(q8_0, ld_quants_q8_0_biased, ld_panel_scales_q8_0)
-LD_DEFINE_UNPACK(q8_0_signed, ld_quants_q8_0, ld_panel_scales_q8_0)
-LD_DEFINE_UNPACK(q4_k, ld_quants_q4_k, ld_panel_scales_q4_k)
-LD_DEFINE_UNPACK(q6_k, ld_quants_q6_k, ld_panel_scales_q6_k)
 LD_DEFINE_UNPACK(q5_0, ld_quants_q5_0, ld_panel_scales_q5_0)
 LD_DEFINE_UNPACK(q5_1, ld_quants_q5_1, ld_panel_scales_q5_1)
 LD_DEFINE_UNPACK(mxfp4, ld_quants_mxfp4, ld_panel_scales_mxfp4)
 LD_DEFINE_UNPACK(iq4_nl, ld_quants_iq4_nl_biased, ld_panel_scales_iq4_nl)
-LD_DEFINE_UNPACK(iq4_nl_signed, ld_quants_iq4_nl, ld_panel_scales_iq4_nl)
-LD_DEFINE_UNPACK(q2_k, ld_quants_q2_k, ld_panel_scales_q2_k)
-LD_DEFINE_UNPACK(q3_k, ld_quants_q3_k, ld_panel_scales_q3_k)
-LD_DEFINE_UNPACK(q5_k, ld_quants_q5_k, ld_panel_scales_q5_k)
-LD_DEFINE_UNPACK(iq4_xs, ld_quants_iq4_xs_biased, ld_panel_scales_iq4_xs)
-LD_DEFINE_UNPACK(iq4_xs_signed, ld_quants_iq4_xs, ld_panel_scales_iq4_xs)
 
 typedef void (*ld_slice_scales_fn)(const uint8_t *act, int64_t k, int64_t g, int64_t n_groups, float *d, float *s);
 
-// The scales dx and sums s of one activation for the slice from group g on, one for each scale group (16 or 32 values).
+// The scales dx and sums s of one activation for the slice from group g on, one for each group.
 LD_INLINE void ld_slice_scales_q8_32(const uint8_t *act, int64_t k, int64_t g, int64_t n_groups, float *d, float *s) {
     memcpy(d, (const float *)(act + ld_act_scales_at(k)) + g, 4 * (size_t)n_groups);
     memcpy(s, (const float *)(act + ld_act_sums_at(LD_ACT_Q8_32, k)) + g, 4 * (size_t)n_groups);
-}
-
-LD_INLINE void ld_slice_scales_q8_256(const uint8_t *act, int64_t k, int64_t g, int64_t n_groups, float *d, float *s) {
-    const float *scales = (const float *)(act + ld_act_scales_at(k)) + g / 8;
-    const int16_t *sums = (const int16_t *)(act + ld_act_sums_at(LD_ACT_Q8_256, k)) + 2 * g;
-    for (int64_t j = 0; j < n_groups; j++) {
-        d[j] = scales[j / 8];
-        s[j] = d[j] * (float)(sums[2 * j] + sums[2 * j + 1]);
-    }
-}
-
-LD_INLINE void ld_slice_scales_q8_256_by16(const uint8_t *act, int64_t k, int64_t g, int64_t n_groups, float *d, float *s) {
-    const float *scales = (const float *)(act + ld_act_scales_at(k)) + g / 8;
-    const int16_t *sums = (const int16_t *)(act + ld_act_sums_at(LD_ACT_Q8_256, k)) + 2 * g;
-    for (int64_t j = 0; j < 2 * n_groups; j++) {
-        d[j] = scales[j / 16];
-        s[j] = d[j] * (float)sums[j];
-    }
 }
 
 // An f32 panel: `depth` values from value `start` on, a multiple of 32.
@@ -311,12 +216,13 @@ LD_INLINE void ld_prefetch_rows(const uint8_t *w, size_t w_stride, int64_t n_row
         for (size_t at = start; at < end; at += 64) _mm_prefetch((const char *)w + row * w_stride + at, _MM_HINT_T1);
 }
 
-// The loops of every `many`: tiles of rows, slices of values, up to `width` activations at a time.
-LD_INLINE void ld_many_by_tiles(LD_FEW_ARGS, uint8_t *scratch, ld_unpack_fn unpack, ld_tile_fn tile, const int width) {
+// The loops of every `many`: tiles of rows, slices of `slice` groups, up to `width` activations at a time.
+LD_INLINE void ld_many_by_tiles(LD_FEW_ARGS, uint8_t *scratch, ld_unpack_fn unpack, ld_tile_fn tile, const int width,
+                                 const int slice) {
     for (int64_t row = 0; row < n; row += LD_PANEL_ROWS) {
         const int64_t n_rows = ld_least(n - row, LD_PANEL_ROWS);
-        for (int64_t g = 0; g < k / 32; g += LD_PANEL_GROUPS) {
-            const int64_t n_groups = ld_least(k / 32 - g, LD_PANEL_GROUPS);
+        for (int64_t g = 0; g < k / 32; g += slice) {
+            const int64_t n_groups = ld_least(k / 32 - g, slice);
             unpack(w + row * w_stride, w_stride, n_rows, g, n_groups, scratch);
             ld_prefetch_rows(w + (row + n_rows) * w_stride, w_stride, ld_least(n - row - n_rows, LD_PANEL_ROWS),
                              w_stride * g / (k / 32), w_stride * (g + n_groups) / (k / 32));
@@ -347,7 +253,7 @@ LD_INLINE void ld_many_by_f32_tiles(LD_FEW_ARGS, uint8_t *scratch, ld_unpack_f32
 
 #define LD_DEFINE_MANY(name, unpack, tile, width) LD_DEFINE_MANY_EXPANDED(name, unpack, tile, width)
 #define LD_DEFINE_MANY_EXPANDED(name, unpack, tile, width) \
-    static void name(LD_FEW_ARGS, uint8_t *scratch) { ld_many_by_tiles(LD_FEW_PASS, scratch, unpack, tile, width); }
+    static void name(LD_FEW_ARGS, uint8_t *scratch) { ld_many_by_tiles(LD_FEW_PASS, scratch, unpack, tile, width, LD_PANEL_GROUPS); }
 // `few` by the panel from five activations on, where that is faster (at 8 activations 1.8 times in cache, 1.2 times from memory,
 // measured on Zen 4), with scratch on the stack. With fewer than half a tile of rows it would unpack rows that nobody asked for.
 #define LD_DEFINE_FEW_BY_PANEL(name, few, many) LD_DEFINE_FEW_BY_PANEL_EXPANDED(name, few, many)

@@ -94,6 +94,22 @@ def test_render_by_the_model(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     )
 
 
+def test_render_by_a_template_with_a_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    named = {
+        "tokenizer.chat_template": "usual",
+        "tokenizer.chat_template.tool_use": "tools",
+        "tokenizer.chat_template.rag": "rag",
+    }
+    model = tmp_path / "m.gguf"
+    model.write_bytes(build_gguf(tiny_metadata() | named))
+    messages = ("--messages", written(tmp_path / "m.json", [{"role": "user", "content": "hi"}]))
+    tools = ("--tools", written(tmp_path / "t.json", [{"name": "look"}]))
+    for extra, expected in (((), "usual"), (tools, "tools"), (("--template-name", "rag"), "rag")):
+        assert output(capsys, "render", str(model), *messages, *extra, "--json") == {"text": expected}
+    assert main(["render", str(model), *messages, "--template-name", "x"]) == 1
+    assert "there is no template named x; named ones: tool_use, rag" in capsys.readouterr().err
+
+
 def test_render_with_variables_tools_and_special_tokens(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     metadata = tiny_metadata() | {
         "tokenizer.chat_template": "{{ eos_token }}|{{ think }}|{{ tools|tojson }}|{{ add_generation_prompt }}"

@@ -8,23 +8,15 @@ import pytest
 import tokenizers
 from tokenizers import models, pre_tokenizers
 
-from engine.convert.pretokenizer import _PREFERRED, recognise
+from engine.convert.pretokenizer import NAMES, recognise
 from engine.errors import ConversionError
-from engine.tokenizer.pretokenizers import PRETOKENIZERS
 from tests.helpers.checkpoints import write_tokenizer
 
 
-@pytest.mark.parametrize("name", _PREFERRED)
+@pytest.mark.parametrize("name", NAMES)
 def test_every_rule_is_told_from_the_others(tmp_path: Path, name: str) -> None:
     write_tokenizer(tmp_path, name)
     assert recognise((tmp_path / "tokenizer.json").read_text()) == name
-
-
-def test_every_rule_has_a_preferred_name() -> None:
-    def essence(name: str) -> object:
-        return PRETOKENIZERS[name].regexes, PRETOKENIZERS[name].ignore_merges
-
-    assert {essence(name) for name in PRETOKENIZERS} == {essence(name) for name in _PREFERRED}
 
 
 def bare(cut: object) -> str:

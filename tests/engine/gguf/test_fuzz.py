@@ -128,6 +128,7 @@ def cases() -> dict[str, bytes]:
         "template that nests brackets": template("{{ " + "(" * 5000 + " }}"),
         "template that includes": template("{% include '/etc/passwd' %}"),
         "template without end": template("x" * 300_000),
+        "named template that reaches inside": meta(tokenizer__chat_template__x="{{ x.__class__ }}"),
         "template as number": meta(tokenizer__chat_template=1),
     }
     for n in HUGE:

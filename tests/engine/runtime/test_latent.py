@@ -36,7 +36,7 @@ def test_both_forms_equal_the_reference(tmp_path: Path, name: str, split: bool) 
     reference = open_reference(path)
     ids = some_ids(200)
     truth = Steps(reference, blocks(0, 16)).prefill(ids)
-    for chunk in (512, 91, 33, 1):
+    for chunk in (512, 150, 91, 33, 1):
         model = open_model(path)
         np.testing.assert_allclose(Steps(model, blocks(0, 16)).prefill(ids, chunk), truth, atol=3e-4)
         model.close()
@@ -69,9 +69,9 @@ def test_the_number_of_workers_changes_nothing(tmp_path: Path, n_threads: int) -
 
 @pytest.mark.parametrize("n_seqs", [2, 3, 8, 11, ABSORBED_ROWS + 3])
 def test_sequences_decoded_together_equal_each_alone(tmp_path: Path, n_seqs: int) -> None:
-    model = open_model(write_latent_model(tmp_path / "m.gguf", Shape(q_rank=24, n_ctx=4096)))
-    lengths = [1 + 17 * i % 40 for i in range(n_seqs)]
-    tables = [np.array([1, 0], np.int32) + 2 * i for i in range(n_seqs)]
+    model = open_model(write_latent_model(tmp_path / "m.gguf", Shape(q_rank=24, n_ctx=8192)))
+    lengths = [1 + 17 * i % 31 for i in range(n_seqs)]
+    tables = [np.array([i ^ 1], np.int32) for i in range(n_seqs)]
     alone = []
     for n, table in zip(lengths, tables, strict=True):
         steps = Steps(model, table)
@@ -138,19 +138,19 @@ def test_a_key_that_is_no_number_is_found(tmp_path: Path) -> None:
 @pytest.mark.parametrize("split", [True, False], ids=["split", "legacy"])
 def test_quantised_weights_stay_close_and_are_exact_in_f32(tmp_path: Path, split: bool) -> None:
     path = write_latent_model(tmp_path / "m.gguf", Shape(nope=32, v_dim=32, q_rank=32), split=split, quant="Q8_0")
-    truth = Steps(open_reference(path), blocks(0, 4)).prefill(some_ids(100))
+    truth = Steps(open_reference(path), blocks(0, 7)).prefill(some_ids(200))
     for options, bound in ((EXACT, 2e-4), (LoadOptions(n_threads=2), 0.05)):
         model = open_model(path, options)
-        for chunk in (100, 20, 1):
-            difference = Steps(model, blocks(0, 4)).prefill(some_ids(100), chunk) - truth
+        for chunk in (200, 20, 1):
+            difference = Steps(model, blocks(0, 7)).prefill(some_ids(200), chunk) - truth
             assert np.sqrt(np.mean(difference**2)) < bound * truth.std()
         model.close()
 
 
 def test_a_wanted_row_in_the_middle(tmp_path: Path) -> None:
     path = write_latent_model(tmp_path / "m.gguf")
-    model, ids = open_model(path), some_ids(120)
-    all_rows = model.step(prefill_batch(ids, 0, blocks(0, 4)))
-    some = model.step(prefill_batch(ids, 0, blocks(0, 4), out_rows=(5, 119)))
-    np.testing.assert_allclose(some, all_rows[[5, 119]], atol=1e-5)
+    model, ids = open_model(path), some_ids(140)
+    all_rows = model.step(prefill_batch(ids, 0, blocks(0, 5)))
+    some = model.step(prefill_batch(ids, 0, blocks(0, 5), out_rows=(5, 139)))
+    np.testing.assert_allclose(some, all_rows[[5, 139]], atol=1e-5)
     model.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -9,9 +10,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from engine.arch.registry import build_spec
 from engine.errors import ModelChanged
+from engine.gguf.reader import read_gguf
+from engine.graph.build import build_graph
+from engine.graph.reference import ReferenceModel
 from tests.helpers.gguf_parts import write_parts
-from tests.helpers.runs import Steps, blocks, open_model, some_ids, write_model
+from tests.helpers.runs import Steps, blocks, decode_batch, open_model, some_ids, write_model
 
 FDS = Path("/proc/self/fd")
 
@@ -52,7 +57,11 @@ def test_a_part_that_is_replaced_is_named(parts: list[Path]) -> None:
 SCRIPT = """
 import faulthandler, os, sys
 from pathlib import Path
+from engine.arch.registry import build_spec
 from engine.errors import ModelChanged
+from engine.gguf.reader import read_gguf
+from engine.graph.build import build_graph
+from engine.graph.reference import ReferenceModel
 from tests.helpers.runs import blocks, decode_batch, open_model
 faulthandler.enable()
 path = Path(sys.argv[1])
@@ -80,3 +89,13 @@ def test_every_part_is_unmapped_at_close(parts: list[Path]) -> None:
     assert len(list(FDS.iterdir())) >= before + 3
     model.close()
     assert len(list(FDS.iterdir())) == before
+
+
+def test_the_reference_notices_a_truncated_part_too(parts: list[Path]) -> None:
+    file = read_gguf(parts[0])
+    spec = build_spec(file)
+    reference = ReferenceModel(file, spec, build_graph(spec))
+    os.truncate(parts[1], 4096)
+    with pytest.raises(ModelChanged, match=rf"{parts[1].name} became shorter"):
+        reference.step(decode_batch([1], [0], [blocks(0, 1)]))
+    reference.close()

@@ -100,10 +100,24 @@ def test_chunks_of_any_size_give_the_same_logits(path: Path, chunk: int) -> None
 
 @pytest.mark.parametrize("k_type", ["f16", "q8_0", "int8"])
 @pytest.mark.parametrize("v_type", ["f16", "q8_0", "int8"])
-def test_caches_of_every_type_stay_close(path: Path, k_type: KvType, v_type: KvType) -> None:
-    model, ours, truth = both(path, windowed(40, None), replace(CHUNKS, k_type=k_type, v_type=v_type))
+@pytest.mark.parametrize("width", [40, 240])  # rows of a tile that see none of some 32 keys, of some 256 keys
+def test_caches_of_every_type_stay_close(path: Path, k_type: KvType, v_type: KvType, width: int) -> None:
+    model, ours, truth = both(path, windowed(width, None), replace(CHUNKS, k_type=k_type, v_type=v_type))
     for got, wanted in ((ours.prefill(some_ids(600), 64), truth.prefill(some_ids(600))), (ours.decode(3), truth.decode(3))):
         assert np.linalg.norm(got - wanted) < 0.06 * np.linalg.norm(wanted)
+    model.close()
+
+
+def test_a_context_of_500_windows(tmp_path: Path) -> None:
+    n, change = 12_000, windowed(24, 70)
+    path = write_model(tmp_path / "m.gguf", n_ctx=1 << 14)
+    model = open_model(path, replace(CHUNKS, n_ctx=1 << 14), change)
+    assert [one.n_blocks for one in model.cache_groups] == [6, 4]  # ceil(70 / 32) + 64 / 32 + 1 spare, and of the narrow one
+    ours, truth = only_sequence(model, n + 50), Steps(open_reference(path, change), blocks(0, n // BLOCK + 2))
+    ids = some_ids(n)
+    np.testing.assert_allclose(ours.prefill(ids, 64)[-64:], truth.prefill(ids)[-64:], atol=4e-4)
+    for token in some_ids(40, seed=9):
+        np.testing.assert_allclose(ours.decode(token), truth.decode(token), atol=4e-4)
     model.close()
 
 

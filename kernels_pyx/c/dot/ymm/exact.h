@@ -9,7 +9,7 @@ LD_INLINE void ld_exact_dot(LD_FEW_ARGS, const int block, const int bytes, ld_ex
         __m256 acc[LD_FEW_MAX][2];
         for (int64_t a = 0; a < n_act; a++) acc[a][0] = acc[a][1] = _mm256_setzero_ps();
         for (int64_t b = 0; b < k / block; b++) {
-            next = ld_prefetch(next, bytes);
+            next = ld_prefetch(next, bytes, 2);
             exact(w + row * w_stride + b * bytes, values);
             for (int64_t a = 0; a < n_act; a++) {
                 const float *x = (const float *)(act + a * act_stride) + b * block;

@@ -6,14 +6,6 @@
 // Before each loop over registers: unrolled late, or not at all, gcc keeps the array in memory.
 #define LD_UNROLL _Pragma("GCC unroll 16")
 
-// The f16 at p and at three more places, stride bytes apart.
-LD_INLINE __m128 ld_four_halves(const uint8_t *p, const int stride) {
-    __m128i halves = _mm_cvtsi32_si128(*(const ld_packed16 *)p);
-    halves = _mm_insert_epi16(halves, *(const ld_packed16 *)(p + stride), 1);
-    halves = _mm_insert_epi16(halves, *(const ld_packed16 *)(p + 2 * stride), 2);
-    return _mm_cvtph_ps(_mm_insert_epi16(halves, *(const ld_packed16 *)(p + 3 * stride), 3));
-}
-
 LD_INLINE __m256i ld_load256(const void *p) { return _mm256_loadu_si256((const __m256i *)p); }
 
 // 16 bytes of nibbles to 32 bytes: low nibbles first.
@@ -33,6 +25,12 @@ LD_INLINE __m256i ld_fifth_bits(uint32_t bits) {
     const __m256i bit = _mm256_set1_epi64x((int64_t)0x8040201008040201);
     const __m256i chosen = _mm256_and_si256(_mm256_shuffle_epi8(_mm256_set1_epi32((int32_t)bits), byte), bit);
     return _mm256_and_si256(_mm256_cmpeq_epi8(chosen, bit), _mm256_set1_epi8(16));
+}
+
+// Bit `from` of each byte as bit `to` of a byte that is zero otherwise.
+LD_INLINE __m256i ld_bit_at(__m256i bytes, const int from, const int to) {
+    const __m256i moved = from <= to ? _mm256_slli_epi16(bytes, to - from) : _mm256_srli_epi16(bytes, from - to);
+    return _mm256_and_si256(moved, _mm256_set1_epi8((char)(1 << to)));
 }
 
 typedef __m256i (*ld_quants_fn)(const uint8_t *row, int64_t g);
@@ -64,15 +62,13 @@ LD_INLINE __m256i ld_quants_q3_k(const uint8_t *row, int64_t g) {
     const ld_block_q3_k *block = (const ld_block_q3_k *)row + g / 8;
     const __m256i packed = ld_load256(block->q + 32 * (g % 8 / 4)), high = ld_load256(block->high);
     const __m256i low2 = _mm256_and_si256(_mm256_srli_epi16(packed, (int)(2 * (g % 4))), _mm256_set1_epi8(3));
-    const __m256i third = _mm256_and_si256(_mm256_srli_epi16(high, (int)(g % 8)), _mm256_set1_epi8(1));
-    return _mm256_or_si256(low2, _mm256_slli_epi16(third, 2));
+    return _mm256_or_si256(low2, ld_bit_at(high, (int)(g % 8), 2));
 }
 LD_INLINE __m256i ld_quants_q5_k(const uint8_t *row, int64_t g) {
     const ld_block_q5_k *block = (const ld_block_q5_k *)row + g / 8;
     const __m256i packed = ld_load256(block->q + 32 * (g % 8 / 2)), high = ld_load256(block->high);
     const __m256i low4 = _mm256_and_si256(g % 2 ? _mm256_srli_epi16(packed, 4) : packed, _mm256_set1_epi8(15));
-    const __m256i fifth = _mm256_and_si256(_mm256_srli_epi16(high, (int)(g % 8)), _mm256_set1_epi8(1));
-    return _mm256_or_si256(low4, _mm256_slli_epi16(fifth, 4));
+    return _mm256_or_si256(low4, ld_bit_at(high, (int)(g % 8), 4));
 }
 LD_INLINE __m256i ld_quants_q4_0(const uint8_t *row, int64_t g) { return ld_nibbles(row + 18 * g + 2); }
 LD_INLINE __m256i ld_quants_q4_1(const uint8_t *row, int64_t g) { return ld_nibbles(row + 20 * g + 4); }
@@ -125,33 +121,6 @@ LD_INLINE ld_scales ld_scales_mxfp4(const uint8_t *row, int64_t g) {
 }
 
 typedef ld_scales (*ld_scales_of_fn)(const uint8_t *row, int64_t g);
-
-// d and m of four blocks of 32, as the functions above.
-typedef struct { __m128 d, m; } ld_four_scales;
-typedef ld_four_scales (*ld_four_scales_fn)(const uint8_t *block);
-
-#define LD_FOUR_SCALES_BY_D(name) \
-    LD_INLINE ld_four_scales ld_four_scales_##name(const uint8_t *block) { \
-        const __m128 d = ld_four_halves(block, sizeof(ld_block_##name)); \
-        return (ld_four_scales){d, d}; \
-    }
-LD_FOUR_SCALES_BY_D(q5_0)
-LD_FOUR_SCALES_BY_D(q8_0)
-LD_FOUR_SCALES_BY_D(iq4_nl)
-
-LD_INLINE ld_four_scales ld_four_scales_q5_1(const uint8_t *block) {
-    return (ld_four_scales){ld_four_halves(block, 24), ld_four_halves(block + 2, 24)};
-}
-
-// 2^(exponent - 128) of four blocks, see ld_f32_of_exponent.
-LD_INLINE ld_four_scales ld_four_scales_mxfp4(const uint8_t *block) {
-    const __m128i exponent = _mm_setr_epi32(block[0], block[17], block[34], block[51]);
-    const __m128i normal = _mm_slli_epi32(_mm_sub_epi32(exponent, _mm_set1_epi32(1)), 23);
-    const __m128i denormal = _mm_sllv_epi32(_mm_set1_epi32(0x200000), exponent);
-    const __m128i is_denormal = _mm_cmpgt_epi32(_mm_set1_epi32(2), exponent);
-    const __m128 d = _mm_castsi128_ps(_mm_blendv_epi8(normal, denormal, is_denormal));
-    return (ld_four_scales){d, d};
-}
 
 // A block of Q4_K or Q5_K, whose heads are alike; g in 0..7.
 LD_INLINE ld_scales ld_scales_in_block_k(const ld_block_q4_k *block, int64_t g) {

@@ -42,7 +42,7 @@ LD_INLINE void ld_rows_wide_groups(LD_ROWS_ARGS, const int bytes, const int has_
         }
         LD_UNROLL for (int r = 0; r < n_rows; r++) {
             const ld_block_q4_k *block = (const ld_block_q4_k *)(w + r * w_stride + b * bytes);
-            next = ld_prefetch(next, bytes);
+            next = ld_prefetch(next, bytes, n_rows);
             uint32_t scales[2], mins[2];
             ld_q4_k_scales(block->scales, scales, mins);
             const __m512i scale8 = _mm512_broadcast_i64x2(
@@ -117,7 +117,7 @@ LD_INLINE void ld_rows_iq4_xs_avx512vnni(LD_ROWS_ARGS) {
         }
         LD_UNROLL for (int r = 0; r < n_rows; r++) {
             const ld_block_iq4_xs *block = (const ld_block_iq4_xs *)(w + r * w_stride) + b;
-            next = ld_prefetch(next, sizeof *block);
+            next = ld_prefetch(next, sizeof *block, n_rows);
             const __m128i scale8 = ld_iq4_xs_scales(block);
             const __m512i wide = _mm512_castsi256_si512(_mm256_cvtepi16_epi32(scale8));
             const __m512i scales0 = _mm512_permutexvar_epi32(first4, wide), scales1 = _mm512_permutexvar_epi32(last4, wide);
@@ -210,7 +210,7 @@ LD_INLINE void ld_rows_wide_halves(LD_ROWS_ARGS, const int bytes, ld_wide_block_
             }
         LD_UNROLL for (int r = 0; r < n_rows; r++) {
             const uint8_t *block = w + r * w_stride + b * bytes;
-            next = ld_prefetch(next, bytes);
+            next = ld_prefetch(next, bytes, n_rows);
             const ld_half_scales head = half_scales(block);
             const __m256i scale16 = _mm256_cvtepi8_epi16(head.scale16);
             const __m256i factors = has_min ? _mm256_cvtepi8_epi16(head.min16) : scale16;

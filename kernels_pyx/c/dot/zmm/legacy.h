@@ -48,17 +48,20 @@ LD_INLINE ld_four_blocks ld_four_q5_0(const uint8_t *block) {
                             {(uint64_t)_mm_cvtsi128_si64(fifth), (uint64_t)_mm_extract_epi64(fifth, 1)}};
 }
 
+// The exponent of block i is byte 17 i: byte i of quarter i of a register.
 LD_INLINE ld_four_blocks ld_four_mxfp4(const uint8_t *block) {
-    __m512i packed = _mm512_castsi128_si512(_mm_loadu_si128((const __m128i *)(block + 1)));
-    packed = _mm512_inserti32x4(packed, _mm_loadu_si128((const __m128i *)(block + 18)), 1);
-    packed = _mm512_inserti32x4(packed, _mm_loadu_si128((const __m128i *)(block + 35)), 2);
-    packed = _mm512_inserti32x4(packed, _mm_loadu_si128((const __m128i *)(block + 52)), 3);
-    const __m128 d = ld_four_scales_mxfp4(block).d;
-    return (ld_four_blocks){packed, _mm256_set_m128(_mm_unpackhi_ps(d, d), _mm_unpacklo_ps(d, d)), {0, 0}};
+    const __m256i first = _mm256_inserti128_si256(_mm256_castsi128_si256(_mm_loadu_si128((const __m128i *)(block + 1))),
+                                                  _mm_loadu_si128((const __m128i *)(block + 18)), 1);
+    const __m256i last = _mm256_inserti128_si256(_mm256_castsi128_si256(_mm_loadu_si128((const __m128i *)(block + 35))),
+                                                 _mm_loadu_si128((const __m128i *)(block + 52)), 1);
+    const __m512i pick = _mm512_setr_epi32(-256, -1, -1, -1, -255, -1, -1, -1, -254, -1, -1, -1, -253, -1, -1, -1);
+    const __m512i twice = _mm512_castsi256_si512(_mm256_setr_epi32(0, 0, 4, 4, 8, 8, 12, 12));
+    const __m256i exponents = _mm512_castsi512_si256(
+        _mm512_permutexvar_epi32(twice, _mm512_shuffle_epi8(_mm512_loadu_si512(block), pick)));
+    return (ld_four_blocks){_mm512_inserti64x4(_mm512_castsi256_si512(first), last, 1), ld_eight_powers(exponents), {0, 0}};
 }
 
 typedef ld_four_blocks (*ld_four_blocks_fn)(const uint8_t *block);
-enum { LD_PLAIN, LD_FIFTH, LD_CHOSEN }; // integers are nibbles, with a fifth bit, or what nibbles choose from `values` + bias
 
 // x = d * (q - bias) + m; m_factor is 1, or -bias where the format has no m.
 LD_INLINE void ld_rows_wide_blocks(LD_ROWS_ARGS, const int bytes, ld_four_blocks_fn four_blocks, ld_quants_fn quants,
@@ -90,7 +93,7 @@ LD_INLINE void ld_rows_wide_blocks(LD_ROWS_ARGS, const int bytes, ld_four_blocks
             d_s[a] = _mm256_set_m128(_mm_unpackhi_ps(d, s), _mm_unpacklo_ps(d, s));
         }
         LD_UNROLL for (int r = 0; r < n_rows; r++) {
-            next = ld_prefetch(next, 4 * bytes);
+            next = ld_prefetch(next, 4 * bytes, n_rows);
             const ld_four_blocks four = four_blocks(w + r * w_stride + b * bytes);
             __m512i lo = _mm512_and_si512(four.packed, low4), hi = _mm512_and_si512(_mm512_srli_epi16(four.packed, 4), low4);
             if (kind == LD_CHOSEN) {
