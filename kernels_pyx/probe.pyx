@@ -249,44 +249,6 @@ def all_finite(str isa, const float[::1] x) -> bool:
     return bool(_table(isa).vec.all_finite(&x[0], x.shape[0]))
 
 
-def to_words(const float[::1] x, int16_t[::1] words) -> float:
-    """x ~ unit * words; the unit."""
-    cdef float unit = 0.0
-    _need("words", words.shape[0], x.shape[0])
-    ld_to_words(&x[0], x.shape[0], &words[0], &unit)
-    return unit
-
-
-def words_scores(
-    str isa, const int16_t[:, ::1] q, const float[::1] unit, const int8_t[::1] keys, const uint16_t[::1] scales, float[:, ::1] c,
-    int64_t dim, int64_t group
-) -> None:
-    """c[m][32] = unit[m] * sum over groups of scale * (q . keys); keys [dim / 2][32][2], scales [groups][32]."""
-    _need("q", q.shape[1], dim)
-    _need("unit", unit.shape[0], q.shape[0])
-    _need("keys", keys.shape[0], 32 * dim)
-    _need("scales", scales.shape[0], (dim + group - 1) // group * 32)
-    _need("c", c.shape[0], q.shape[0])
-    _need("columns of c", c.shape[1], 32)
-    ld_words_for(_table(isa).isa).scores(&q[0, 0], q.shape[1], &unit[0], &keys[0], &scales[0], &c[0, 0], c.shape[1], q.shape[0], dim,
-                                         group, 0)
-
-
-def words_values(
-    str isa, const float[:, ::1] w, const int8_t[::1] values, const uint16_t[::1] scales, float[:, ::1] c, const float[::1] factor,
-    int64_t n, int64_t group
-) -> None:
-    """c[m] = c * factor[m] + sum over n tokens of w * scale * values; values [16][v_pad][2], v_pad the columns of c."""
-    cdef int64_t v_pad = c.shape[1]
-    _need("w", w.shape[1], 32)
-    _need("values", values.shape[0], 32 * v_pad)
-    _need("scales", scales.shape[0], (v_pad + group - 1) // group * 32)
-    _need("c", c.shape[0], w.shape[0])
-    _need("factor", factor.shape[0], w.shape[0])
-    ld_words_for(_table(isa).isa).values(&w[0, 0], w.shape[1], &values[0], &scales[0], &c[0, 0], &factor[0], w.shape[0], n, v_pad, group,
-                                         0)
-
-
 def sigmoid_mul(str isa, float[::1] x, const float[::1] gate) -> None:
     """x *= sigmoid(gate)."""
     _need("gate", gate.shape[0], x.shape[0])
@@ -330,6 +292,44 @@ def delta_step(
     if <uintptr_t>new % 64:
         raise ValueError("the matrix must be 64-byte aligned")
     _table(isa).delta.step(old, new, &k[0], &q[0], &v[0], decay, rate, &out[0], dim)
+
+
+def to_words(const float[::1] x, int16_t[::1] words) -> float:
+    """x ~ unit * words; the unit."""
+    cdef float unit = 0.0
+    _need("words", words.shape[0], x.shape[0])
+    ld_to_words(&x[0], x.shape[0], &words[0], &unit)
+    return unit
+
+
+def words_scores(
+    str isa, const int16_t[:, ::1] q, const float[::1] unit, const int8_t[::1] keys, const uint16_t[::1] scales, float[:, ::1] c,
+    int64_t dim, int64_t group
+) -> None:
+    """c[m][32] = unit[m] * sum over groups of scale * (q . keys); keys [dim / 2][32][2], scales [groups][32]."""
+    _need("q", q.shape[1], dim)
+    _need("unit", unit.shape[0], q.shape[0])
+    _need("keys", keys.shape[0], 32 * dim)
+    _need("scales", scales.shape[0], (dim + group - 1) // group * 32)
+    _need("c", c.shape[0], q.shape[0])
+    _need("columns of c", c.shape[1], 32)
+    ld_words_for(_table(isa).isa).scores(&q[0, 0], q.shape[1], &unit[0], &keys[0], &scales[0], &c[0, 0], c.shape[1], q.shape[0], dim,
+                                         group, 0)
+
+
+def words_values(
+    str isa, const float[:, ::1] w, const int8_t[::1] values, const uint16_t[::1] scales, float[:, ::1] c, const float[::1] factor,
+    int64_t n, int64_t group
+) -> None:
+    """c[m] = c * factor[m] + sum over n tokens of w * scale * values; values [16][v_pad][2], v_pad the columns of c."""
+    cdef int64_t v_pad = c.shape[1]
+    _need("w", w.shape[1], 32)
+    _need("values", values.shape[0], 32 * v_pad)
+    _need("scales", scales.shape[0], (v_pad + group - 1) // group * 32)
+    _need("c", c.shape[0], w.shape[0])
+    _need("factor", factor.shape[0], w.shape[0])
+    ld_words_for(_table(isa).isa).values(&w[0, 0], w.shape[1], &values[0], &scales[0], &c[0, 0], &factor[0], w.shape[0], n, v_pad, group,
+                                         0)
 
 
 def read(const uint8_t[::1] data) -> int:

@@ -40,8 +40,8 @@ class ChatMessage:
 class ModelInfo:
     """A loaded or inspected model. `quant` is the label of the largest share of the bytes, e.g. Q4_1.
 
-    derived_bytes: of weights that loading makes beside those of the file.
     `exact_formats`: formats of the file that are multiplied exactly, as f32, and so several times slower.
+    derived_bytes: of weights that loading makes beside those of the file.
     """
 
     path: str
@@ -57,8 +57,8 @@ class ModelInfo:
     has_template: bool
     isa: str = ""
     warnings: tuple[str, ...] = ()
-    derived_bytes: int = 0
     exact_formats: tuple[str, ...] = ()
+    derived_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)

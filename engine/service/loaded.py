@@ -179,6 +179,6 @@ def model_info(file: GgufFile, spec: ModelSpec, path: str) -> ModelInfo:
         n_ctx=0,
         has_template=has_template,
         warnings=tuple(map(_sentence, warnings_of(file))),
-        derived_bytes=sum(one.nbytes for one in derived_infos(spec, {name: one.type_id for name, one in file.tensors.items()})),
         exact_formats=exact_formats(file),
+        derived_bytes=sum(one.nbytes for one in derived_infos(spec, {name: one.type_id for name, one in file.tensors.items()})),
     )

@@ -31,7 +31,7 @@ typedef struct {
     _Alignas(64) uint64_t task;
 } hold;
 
-#define HELP_AFTER_NS 25000 // several tasks long
+#define HELP_AFTER_NS 60000 // several tasks long, so that work is seldom done twice for nothing
 
 struct ld_program {
     ld_node *nodes;
