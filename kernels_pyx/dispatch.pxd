@@ -1,5 +1,5 @@
 from libc.stddef cimport size_t
-from libc.stdint cimport int64_t, uint8_t, uint16_t
+from libc.stdint cimport int8_t, int16_t, int64_t, uint8_t, uint16_t
 
 from kernels_pyx.formats cimport ld_act
 
@@ -50,6 +50,13 @@ cdef extern from "dispatch.h":
         void (*step)(const float *before, float *to, const float *k, const float *q, const float *v, float decay, float rate,
                      float *out, int64_t dim) noexcept nogil
 
+    ctypedef struct ld_words_kernels "struct ld_words_kernels":
+        void (*scores)(const int16_t *q, size_t q_stride, const float *unit, const int8_t *keys, const uint16_t *scales, float *c,
+                       size_t c_stride, int64_t m, int64_t dim, int64_t group, int64_t ahead) noexcept nogil
+        void (*values)(const float *w, size_t w_stride, const int8_t *values, const uint16_t *scales, float *c, const float *factor,
+                       int64_t m, int64_t n, int64_t v_pad, int64_t group, int64_t ahead) noexcept nogil
+        void (*to_words)(const float *x, int64_t n, int16_t *words, float *unit) noexcept nogil
+
     ctypedef struct ld_table:
         ld_isa isa
         const ld_format_kernels *formats
@@ -57,6 +64,7 @@ cdef extern from "dispatch.h":
         ld_quantize *quantize
         ld_vec_kernels vec
         ld_delta_kernels delta
+        const ld_words_kernels *words
 
     # Inline in the header: any extension that includes it may call these.
     int64_t ld_format_block(int format) noexcept nogil

@@ -78,14 +78,7 @@ cdef extern from *:
 
 
 cdef extern from "words.h":
-    ctypedef struct ld_words_kernels:
-        void (*scores)(const int16_t *q, size_t q_stride, const float *unit, const int8_t *keys, const uint16_t *scales, float *c,
-                       size_t c_stride, int64_t m, int64_t dim, int64_t group, int64_t ahead) noexcept nogil
-        void (*values)(const float *w, size_t w_stride, const int8_t *values, const uint16_t *scales, float *c, const float *factor,
-                       int64_t m, int64_t n, int64_t v_pad, int64_t group, int64_t ahead) noexcept nogil
-        ld_isa isa
-    const ld_words_kernels *ld_words_for(ld_isa isa) noexcept nogil
-    void ld_to_words(const float *x, int64_t n, int16_t *words, float *unit) noexcept nogil
+    pass
 
 
 VNNI_PROBE_OPS = 2 * 64 * 12
@@ -294,11 +287,11 @@ def delta_step(
     _table(isa).delta.step(old, new, &k[0], &q[0], &v[0], decay, rate, &out[0], dim)
 
 
-def to_words(const float[::1] x, int16_t[::1] words) -> float:
+def to_words(str isa, const float[::1] x, int16_t[::1] words) -> float:
     """x ~ unit * words; the unit."""
     cdef float unit = 0.0
     _need("words", words.shape[0], x.shape[0])
-    ld_to_words(&x[0], x.shape[0], &words[0], &unit)
+    _table(isa).words.to_words(&x[0], x.shape[0], &words[0], &unit)
     return unit
 
 
@@ -313,7 +306,7 @@ def words_scores(
     _need("scales", scales.shape[0], (dim + group - 1) // group * 32)
     _need("c", c.shape[0], q.shape[0])
     _need("columns of c", c.shape[1], 32)
-    ld_words_for(_table(isa).isa).scores(&q[0, 0], q.shape[1], &unit[0], &keys[0], &scales[0], &c[0, 0], c.shape[1], q.shape[0], dim,
+    _table(isa).words.scores(&q[0, 0], q.shape[1], &unit[0], &keys[0], &scales[0], &c[0, 0], c.shape[1], q.shape[0], dim,
                                          group, 0)
 
 
@@ -328,7 +321,7 @@ def words_values(
     _need("scales", scales.shape[0], (v_pad + group - 1) // group * 32)
     _need("c", c.shape[0], w.shape[0])
     _need("factor", factor.shape[0], w.shape[0])
-    ld_words_for(_table(isa).isa).values(&w[0, 0], w.shape[1], &values[0], &scales[0], &c[0, 0], &factor[0], w.shape[0], n, v_pad, group,
+    _table(isa).words.values(&w[0, 0], w.shape[1], &values[0], &scales[0], &c[0, 0], &factor[0], w.shape[0], n, v_pad, group,
                                          0)
 
 

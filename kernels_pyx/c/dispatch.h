@@ -71,6 +71,7 @@ typedef struct {
     ld_quantize quantize[LD_N_ACTS];
     ld_vec_kernels vec;
     ld_delta_kernels delta;
+    const struct ld_words_kernels *words; // 8-bit caches, see words.h
 } ld_table;
 
 // The table for the active cap, and for one ISA by name (NULL where this machine lacks it): tests and selftest.

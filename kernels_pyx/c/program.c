@@ -310,7 +310,7 @@ static int64_t take(ld_program *p, int64_t i, int worker) {
 
 void ld_program_worker(void *program, int worker) {
     ld_program *p = program;
-    ld_ctx ctx = {.table = p->table, .attn = p->attn, .words = ld_words_for(p->table->isa), .state = p->state, .base = p->base,
+    ld_ctx ctx = {.table = p->table, .attn = p->attn, .words = p->table->words, .state = p->state, .base = p->base,
                   .scratch = p->scratch + worker * p->scratch_stride};
     int64_t since = 0, *times = worker ? NULL : p->state->op_ns, before = times ? now_ns() : 0;
     for (int64_t i = 0; i < p->n_ops; i++) {

@@ -24,14 +24,13 @@ typedef void (*ld_words_scores)(const int16_t *q, size_t q_stride, const float *
 typedef void (*ld_words_values)(const float *w, size_t w_stride, const int8_t *values, const uint16_t *scales, float *c,
                                 const float *factor, int64_t m, int64_t n, int64_t v_pad, int64_t group, int64_t ahead);
 
-typedef struct {
+typedef struct ld_words_kernels {
     ld_words_scores scores;
     ld_words_values values;
+    // x to words with its unit: x ~ unit * words. A value that is not finite makes the unit NaN.
+    void (*to_words)(const float *x, int64_t n, int16_t *words, float *unit);
     ld_isa isa; // which ISA serves
 } ld_words_kernels;
 
-// The best kernels not above the cap `isa`.
+// The best kernels not above the cap `isa`; for the dispatch, which puts them into its tables.
 const ld_words_kernels *ld_words_for(ld_isa isa);
-
-// x to words with its unit: x ~ unit * words. A value that is not finite makes the unit NaN.
-void ld_to_words(const float *x, int64_t n, int16_t *words, float *unit);

@@ -27,7 +27,7 @@ def some_scales(rng: np.random.Generator, groups: int) -> np.ndarray:
 
 def worded(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     words = np.empty(x.shape, np.int16)
-    return words, np.array([probe.to_words(row, out) for row, out in zip(x, words, strict=True)], np.float32)
+    return words, np.array([probe.to_words("scalar", row, out) for row, out in zip(x, words, strict=True)], np.float32)
 
 
 def test_words_are_queries_to_the_last_of_15_bits() -> None:

@@ -125,7 +125,7 @@ static void attend(const ld_node *node, const ld_ctx *ctx, room *r, const int32_
     int64_t key_bytes = ld_kv_head_bytes(op->k_type, op->head_dim), value_bytes = ld_kv_head_bytes(op->v_type, v_pad);
     memset(r->sums, 0, m * v_pad * sizeof *r->sums);
     for (int64_t i = 0, pad = padded_head(op); op->k_type > LD_KV_F16 && i < m; i++)
-        ld_to_words(r->q + i * pad, op->head_dim, r->words + i * pad, r->unit + i);
+        ctx->words->to_words(r->q + i * pad, op->head_dim, r->words + i * pad, r->unit + i);
     for (int64_t i = 0; i < m; i++) r->max[i] = -INFINITY, r->total[i] = 0.0f, r->ones[i] = 1.0f;
     // The two streams, of keys and of values, jump from block to block; each asks for its next block while it reads this one.
     fetch(keys_at(op, blocks[from / LD_BLOCK], kv_head), key_bytes);

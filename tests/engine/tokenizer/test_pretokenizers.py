@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-import regex
+from tokenizers import Regex
+from tokenizers.pre_tokenizers import Split
 
 from engine.tokenizer.pretokenizers import PRETOKENIZERS
 
@@ -22,7 +23,8 @@ from engine.tokenizer.pretokenizers import PRETOKENIZERS
 )
 def test_tekken(text: str, pieces: list[str]) -> None:
     rule = PRETOKENIZERS["tekken"]
-    assert regex.findall(rule.regexes[0], text) == pieces
+    found = Split(Regex(rule.regexes[0]), "isolated").pre_tokenize_str(text)
+    assert [piece for piece, _ in found] == pieces
     assert rule.ignore_merges and rule.add_bos
 
 
