@@ -15,6 +15,8 @@ cdef extern from "guard.h":
     void ld_guard_unmap(int slot) noexcept nogil
     int64_t ld_guard_lost(int slot) noexcept nogil
     void ld_guard_touch(const uint8_t *at, size_t n, const int32_t *abort) noexcept nogil
+    size_t LD_GUARD_UNIT
+    int ld_guard_own(int fd, uint8_t *at, size_t n, int64_t offset) noexcept nogil
 
 
 @cython.final
@@ -78,6 +80,30 @@ cdef class MappedFile:
             return
         with nogil:
             ld_guard_touch(self._base + offset, n, &abort.value)
+
+    def whole_units(self, size_t offset, size_t n):
+        """(offset, bytes) of the part of [offset, offset + n) that `own` can take: whole units of 2 MiB in the address space."""
+        cdef size_t first = (<uintptr_t>self._base + offset + LD_GUARD_UNIT - 1) // LD_GUARD_UNIT * LD_GUARD_UNIT
+        cdef size_t end = (<uintptr_t>self._base + offset + n) // LD_GUARD_UNIT * LD_GUARD_UNIT
+        return first - <uintptr_t>self._base, max(end, first) - first
+
+    def own(self, size_t offset, size_t n):
+        """Puts memory of our own with the file's n bytes from offset in the place of its pages: read faster, safe from truncation.
+
+        offset and n as `whole_units` gives them. Nobody may read these bytes meanwhile.
+
+        Raises:
+            OSError: no memory, or the file has become shorter or cannot be read; nothing has changed.
+        """
+        cdef int wrong
+        if self._base == NULL or offset > self.nbytes or n > self.nbytes - offset:
+            raise ValueError("owned beyond the file")
+        if (<uintptr_t>self._base + offset) % LD_GUARD_UNIT or n % LD_GUARD_UNIT:
+            raise ValueError("owned in parts of units")
+        with nogil:
+            wrong = ld_guard_own(self._fd, self._base + offset, n, offset)
+        if wrong:
+            raise OSError(wrong, os.strerror(wrong), str(self.path))
 
     def close(self):
         """Unmaps and closes; addresses into it are dead."""

@@ -173,10 +173,11 @@ def _compiled(
         f32=options.f32_activations,
     )
     undo.append(executor.close)
-    mapped = weights.touch(names, lambda done, total: progress("weights", done, total), abort)
+    nbytes = weights.touch(names, lambda done, total: progress("weights", done, total), abort)
+    owned = weights.own(len(placement.workers.cores), abort)
     home = placement.devices[0]
     holdings = (
-        Holding(home, "weights", mapped, mapped=True),
+        Holding(home, "weights", nbytes, mapped=not owned),
         Holding(home, "derived", executor.ropes.nbytes + executor.derived.nbytes + weights.derived_bytes),
         Holding(home, "kv", sum(group.n_needed * group.block_bytes for group in cache.groups)),
         Holding(home, "kept windows", sum((group.n_blocks - group.n_needed) * group.block_bytes for group in cache.groups)),

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from errno import ENOMEM
 
 import numpy as np
 import numpy.typing as npt
+import psutil
 
 from engine.errors import Cancelled, GgufError, ModelChanged, UnsupportedModel
 from engine.gguf.info import GgufFile, ShardInfo, TensorInfo
@@ -17,6 +20,13 @@ from kernels_pyx.guard import MappedFile
 
 TOUCH_BYTES = 8 << 20
 """Progress is told, and a cancel noticed, at least this often."""
+
+OWN_BYTES = 32 << 20
+"""Read at a time into memory of our own, and by one thread."""
+OWN_AT_MOST = 8 << 30
+"""Larger models stay in the system's cache of files: loading must not take longer than reading what is used."""
+OWN_SHARE = 0.5
+"""Of the memory that is free."""
 
 
 class Weights:
@@ -124,6 +134,42 @@ class Weights:
             progress(done, total)
         self.check_lost()
         return total
+
+    def own(self, n_threads: int, abort: AbortFlag) -> int:
+        """Takes the files' pages into memory of our own where they are few enough; returns the bytes taken, 0 where they stay.
+
+        To be called before anybody reads by address, with everything touched. Raises ModelChanged: part of a file is gone.
+        """
+        ranges = list(self._units())
+        total = sum(size for _, _, size in ranges)
+        if total > min(OWN_AT_MOST, OWN_SHARE * psutil.virtual_memory().available):
+            return 0
+
+        def take(part: tuple[int, int, int]) -> int:
+            shard, start, size = part
+            if abort.is_set:
+                return 0
+            try:
+                self._maps[shard].own(start, size)
+            except OSError as error:
+                if error.errno == ENOMEM:
+                    return 0
+                raise ModelChanged(
+                    f"{self._maps[shard].path.name} could not be read any more ({error}); load it again"
+                ) from error
+            return size
+
+        with ThreadPoolExecutor(max(1, min(n_threads, 8))) as threads:
+            return sum(threads.map(take, ranges))
+
+    def _units(self) -> Iterator[tuple[int, int, int]]:
+        """The shards' tensors in pieces for `own`."""
+        for shard, mapped in enumerate(self._maps):
+            offsets = [tensor.offset for tensor in self._file.tensors.values() if tensor.shard == shard]
+            if offsets:
+                start, size = mapped.whole_units(min(offsets), mapped.nbytes - min(offsets))
+                for at in range(0, size, OWN_BYTES):
+                    yield shard, start + at, min(OWN_BYTES, size - at)
 
     def check_lost(self) -> None:
         """Raises ModelChanged when the system could not deliver a part of a mapped file."""

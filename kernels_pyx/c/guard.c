@@ -6,6 +6,7 @@
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #define PAGE 4096ul
 #define REPLACED (1ul << 20) // zero pages laid down by one fault: a truncated file has lost everything that follows
@@ -119,4 +120,30 @@ void ld_guard_touch(const uint8_t *at, size_t n, const int32_t *abort) {
         sink += at[done + step - 1];
     }
     (void)sink;
+}
+
+int ld_guard_own(int fd, uint8_t *at, size_t n, int64_t offset) {
+    size_t all = n + LD_GUARD_UNIT, done = 0;
+    uint8_t *room = mmap(NULL, all, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (room == MAP_FAILED) return errno;
+    uint8_t *from = (uint8_t *)(((uintptr_t)room + LD_GUARD_UNIT - 1) / LD_GUARD_UNIT * LD_GUARD_UNIT);
+    madvise(from, n, MADV_HUGEPAGE);
+    int wrong = 0;
+    while (done < n && !wrong) {
+        ssize_t got = pread(fd, from + done, n - done, offset + (int64_t)done);
+        if (got > 0)
+            done += (size_t)got;
+        else if (got == 0)
+            wrong = EIO;
+        else if (errno != EINTR)
+            wrong = errno;
+    }
+    if (!wrong && (mprotect(from, n, PROT_READ) || mremap(from, n, n, MREMAP_MAYMOVE | MREMAP_FIXED, at) == MAP_FAILED)) wrong = errno;
+    if (wrong) {
+        munmap(room, all);
+        return wrong;
+    }
+    if (from > room) munmap(room, (size_t)(from - room));
+    if (room + all > from + n) munmap(from + n, (size_t)(room + all - (from + n)));
+    return 0;
 }

@@ -15,3 +15,9 @@ int64_t ld_guard_lost(int slot); // faults met so far
 
 // Brings [at, at + n) of a guarded mapping into memory. Stops early when *abort is not 0.
 void ld_guard_touch(const uint8_t *at, size_t n, const int32_t *abort);
+
+// Puts memory of the process's own, in huge pages where the system has them, in the place of n mapped bytes at `at`, with the same
+// content, read from `offset` of the file; both ends are multiples of LD_GUARD_UNIT. 0, or an errno with the mapping as it was; EIO:
+// the file has become shorter.
+#define LD_GUARD_UNIT ((size_t)2 << 20)
+int ld_guard_own(int fd, uint8_t *at, size_t n, int64_t offset);

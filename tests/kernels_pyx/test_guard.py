@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import resource
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from kernels_pyx.executor import AbortFlag
@@ -85,3 +87,25 @@ def test_bus_errors_of_others_still_end_the_process(tmp_path: Path, when: str) -
     )
     assert done.returncode == -7
     assert ("Bus error" in done.stderr) == (when != "never")
+
+
+def test_owned_bytes_stay_where_and_what_they_were(tmp_path: Path) -> None:
+    content = np.random.default_rng(3).integers(0, 256, (9 << 20) + 123, np.uint8).tobytes()
+    path = tmp_path / "weights"
+    path.write_bytes(content)
+    mapped = MappedFile(path)
+    seen = (ctypes.c_uint8 * mapped.nbytes).from_address(mapped.address)
+    offset, n = mapped.whole_units(5000, mapped.nbytes - 5000)
+    assert offset >= 5000
+    assert 4 << 20 <= n <= mapped.nbytes - offset
+    mapped.own(offset, n)
+    assert bytes(seen) == content
+    os.truncate(path, 8192)
+    assert bytes(seen[offset : offset + n]) == content[offset : offset + n]
+    assert mapped.lost == 0
+    with pytest.raises(OSError):
+        mapped.own(offset, n)  # the file is shorter now
+    assert bytes(seen[offset : offset + n]) == content[offset : offset + n]
+    with pytest.raises(ValueError, match="units"):
+        mapped.own(offset + 1, n)
+    mapped.close()

@@ -219,5 +219,7 @@ def test_cache_takes_memory_as_the_context_grows() -> None:
     before = own_bytes()
     model = open_model(path, LoadOptions(n_ctx=8192))
     assert model.residency.nbytes("kv") > 180e6
-    assert own_bytes() - before < 60e6
+    weights = sum(one.nbytes for one in model.residency.holdings if one.owner == "weights" and not one.mapped)
+    assert weights > 90e6
+    assert own_bytes() - before - weights < 60e6
     model.close()
