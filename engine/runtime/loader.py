@@ -174,7 +174,7 @@ def _compiled(
     )
     undo.append(executor.close)
     nbytes = weights.touch(names, lambda done, total: progress("weights", done, total), abort)
-    owned = weights.own(len(placement.workers.cores), abort)
+    owned = weights.own(names, len(placement.workers.cores), abort)
     home = placement.devices[0]
     holdings = (
         Holding(home, "weights", nbytes, mapped=not owned),
