@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from engine.errors import PlacementError
 from engine.graph.ops import Buffer, Graph
-from engine.placement.placement import Numa, Placement
+from engine.placement.placement import Device, Placement
 from engine.program.fuse import Phase, fuse
 from engine.program.lane_ops import LaneOp
 
@@ -15,7 +15,7 @@ from engine.program.lane_ops import LaneOp
 class LaneOutline:
     """The fused ops of one device, not yet laid out in memory."""
 
-    device: Numa
+    device: Device
     ops: tuple[LaneOp, ...]
     logits: Buffer
 

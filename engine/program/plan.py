@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from engine.graph.ops import Buffer
-from engine.placement.placement import Numa
+from engine.placement.placement import Device
 from engine.program.fuse import Phase
 from engine.program.lane_ops import LaneOp, reads, writes
 
@@ -33,7 +33,7 @@ class Slot:
 class Lane:
     """The ops of one device, in order, and its buffers by name. meets: for each op, whether all workers meet after it."""
 
-    device: Numa
+    device: Device
     ops: tuple[LaneOp, ...]
     meets: tuple[bool, ...]
     slots: dict[str, Slot]
