@@ -17,17 +17,14 @@ import torch
 from torch import Tensor
 
 from engine.errors import DeviceLost, OutOfMemory, PlacementError
-from engine.hardware.gpu_setting import gpu_setting
+from engine.hardware.gpus import find_gpus
 from engine.runtime.residency import Owner
 from engine.triton_kernels.kernels import Allocate
-
-EMULATED_BYTES = 24 << 30
-"""Capacity of an emulated GPU; memory of the machine is taken as it is written."""
 
 SMALL_BYTES = 1 << 20
 SMALL_ROUND = 512
 SEGMENT = 2 << 20
-"""How torch's allocator deals out: up to SMALL_BYTES in multiples of SMALL_ROUND from segments of 2 MiB, more in whole segments."""
+"""How torch's allocator deals out: up to SMALL_BYTES in multiples of SMALL_ROUND from segments of 2 MiB, more in whole ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,33 +73,32 @@ def guarded(device: GpuDevice) -> Iterator[None]:
 
 
 def open_gpus() -> tuple[GpuDevice, ...]:
-    """The devices that LAYERDECK_GPU allows, by index; none where there are none.
+    """The devices that can be computed on, by index.
 
     Raises:
-        InvalidRequest: see `gpu_setting`.
+        InvalidRequest: see `find_gpus`. PlacementError: there is none; why, and what to do.
     """
-    setting = gpu_setting()
-    if setting.kind == "emulate":
-        return tuple(
-            GpuDevice(i, "emulated by the CPU", torch.device("cpu"), EMULATED_BYTES, emulated=True) for i in range(setting.n)
-        )
-    if setting.kind == "none" or not torch.cuda.is_available():
-        return ()
+    gpus = find_gpus()
+    if gpus.found and gpus.found[0].emulated and not gpus.problem:
+        return tuple(GpuDevice(one.index, one.name, torch.device("cpu"), one.capacity, emulated=True) for one in gpus.found)
+    problem = gpus.problem or _why_unusable()
+    if problem:
+        raise PlacementError(f"no part can be placed on a GPU: {problem}")
     return tuple(_real(i) for i in range(torch.cuda.device_count()))
+
+
+def _why_unusable() -> str:
+    """Why torch cannot use the GPUs that are there, or ""."""
+    if torch.version.cuda is None and torch.version.hip is None:
+        return "this PyTorch is built for the CPU alone; install the build for your GPU (https://pytorch.org/get-started/locally)"
+    if not torch.cuda.is_available():
+        return "PyTorch does not get along with the driver; install a newer driver"
+    return ""
 
 
 def _real(index: int) -> GpuDevice:
     free, _ = torch.cuda.mem_get_info(index)
     return GpuDevice(index, torch.cuda.get_device_name(index), torch.device("cuda", index), free, emulated=False)
-
-
-def why_no_gpu() -> str:
-    """Why no GPU is to be had, as a clause."""
-    if gpu_setting().kind == "none":
-        return "LAYERDECK_GPU is none"
-    if torch.version.cuda is None and torch.version.hip is None:
-        return "this PyTorch is built for the CPU"
-    return "PyTorch finds no GPU with a driver that it can use"
 
 
 def device_of(devices: tuple[GpuDevice, ...], index: int) -> GpuDevice:
@@ -114,8 +110,8 @@ def device_of(devices: tuple[GpuDevice, ...], index: int) -> GpuDevice:
     for device in devices:
         if device.index == index:
             return device
-    there = f"there are {', '.join(map(str, devices))}" if devices else why_no_gpu()
-    raise PlacementError(f"the placement names gpu{index}, but {there}; place its parts elsewhere")
+    there = ", ".join(map(str, devices))
+    raise PlacementError(f"the placement names gpu{index}, but there is only {there}; place its parts elsewhere")
 
 
 class GpuMemory:

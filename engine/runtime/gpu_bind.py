@@ -39,7 +39,8 @@ from engine.runtime.gpu_buffers import LaneTensors
 from engine.runtime.gpu_cache import GpuCache
 from engine.runtime.gpu_weights import GpuWeights
 from engine.triton_kernels.kernels import Kernels
-from engine.triton_kernels.tensors import Acts, Choice as Chosen, Matrix, NormWeight, StepInputs
+from engine.triton_kernels.tensors import Acts, Matrix, NormWeight, StepInputs
+from engine.triton_kernels.tensors import Choice as Chosen
 
 Run = Callable[[], None]
 Exchange = Callable[[LaneSend | LaneRecv, tuple[Tensor, ...]], Run]
@@ -235,9 +236,7 @@ def _attend(at: Bench, op: LaneAttend) -> Run:
     assert op.position is None
     cache, sinks = at.resident.cache.caches[op.layer], at.vector(op.heads.sinks)
     kernels = at.resident.kernels
-    return partial(
-        kernels.attend, at.step, at.of(op.q), cache, op.heads, sinks, at.maybe(op.gate), at.of(op.out), rows=op.rows
-    )
+    return partial(kernels.attend, at.step, at.of(op.q), cache, op.heads, sinks, at.maybe(op.gate), at.of(op.out), rows=op.rows)
 
 
 def _delta(at: Bench, op: LaneDelta) -> Run:

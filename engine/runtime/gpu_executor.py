@@ -1,14 +1,14 @@
 """One step of a model of which a part lies on GPUs: the lanes of a plan, piece by piece, or a graph for each piece.
 
-A piece of a GPU is enqueued and nobody waits for it; before a piece of the CPU runs, what GPUs send it must have arrived. Steps of
-few rows have a fixed shape each, with padding rows, so that what a GPU does for them is captured once and replayed.
+A piece of a GPU is enqueued and nobody waits for it; before a piece of the CPU runs, what GPUs send it must have arrived. Steps
+of few rows have a fixed shape each, with padding rows, so that what a GPU does for them is captured once and replayed.
 """
 
 from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,10 +21,10 @@ from engine.errors import Cancelled, EngineBug, EngineError, InvalidRequest
 from engine.placement.placement import Device
 from engine.program.plan import Plan
 from engine.runtime.buckets import pick
-from engine.runtime.cpu_programs import Compiled, CpuPrograms, cpu_lane, not_finite, refused
+from engine.runtime.cpu_programs import Compiled, CpuPrograms, not_finite, refused
 from engine.runtime.gpu_buffers import LaneTensors, StepShape
 from engine.runtime.gpu_exchange import Neighbours, host_views
-from engine.runtime.gpu_inputs import HostInputs, InputLayout
+from engine.runtime.gpu_inputs import MAX_SEQS, HostInputs, InputLayout
 from engine.runtime.gpu_lane import WARM_RUNS, GpuLane, Outputs
 from engine.runtime.gpu_side import GpuSide
 from engine.runtime.pinned import Pinned
@@ -84,8 +84,7 @@ class GpuExecutor:
         self._bound: OrderedDict[tuple[int, StepShape], _Bound] = OrderedDict()
         self._closers: list[Callable[[], None]] = []
         devices = tuple(side.device for side in sides)
-        largest = [StepShape(plan.max_rows, plan.max_rows, plan.max_rows) for plan in plans]
-        n_words = max(inputs.n_words(shape) for shape in largest)
+        n_words = inputs.most_words(plan.max_rows for plan in plans)
         out_words = KEPT_OUT * (spec.n_vocab + 1)
         self._host = Pinned(Arena(4 * (n_words + out_words)), devices)
         self._closers.append(self._host.close)
@@ -95,13 +94,11 @@ class GpuExecutor:
             self._closers.append(self._slots.close)
         self._words = self._host.bytes[: 4 * n_words].view(torch.int32)
         self._out = self._host.bytes[4 * n_words :].view(torch.float32)
-        head = next(self._sides[lane.device] for lane in plans[0].lanes if lane.logits is not None and lane.device in self._sides) if any(
-            lane.logits is not None and lane.device in self._sides for lane in plans[0].lanes
-        ) else None
-        self._head = head
-        self._logits = None
-        if head is not None:
-            self._logits = head.memory.allocate((out_words,), torch.float32, "workspace", "the logits")
+        with_head = [lane.device for lane in plans[0].lanes if lane.logits is not None]
+        self._head = next((side for side in sides if side.name in with_head), None)
+        self._logits: Tensor | None = None
+        if self._head is not None:
+            self._logits = self._head.memory.allocate((out_words,), torch.float32, "workspace", "the logits")
 
     def warm_up(self, progress: Callable[[int, int], None]) -> None:
         """Binds and captures every decode plan, the largest first, as all share what kernels take on the way.
@@ -139,6 +136,8 @@ class GpuExecutor:
         """
         if not self._sides:
             raise InvalidRequest("the model is closed")
+        if len(batch.block_tables) > MAX_SEQS:
+            return np.concatenate([self.step(part) for part in _parts(batch)])
         index = pick(self.plans, batch)
         plan = self.plans[index]
         n_rows, n_seqs, n_out = len(batch.token_ids), len(batch.block_tables), len(batch.out_rows)
@@ -244,9 +243,7 @@ class GpuExecutor:
             call = lane.first_bad(piece.first, piece.end)
             if call is not None:
                 where = f"layer {call.unit.layer} ({call.unit.kind})" if call.unit.layer >= 0 else f"the {call.unit.kind}"
-                return EngineError(
-                    f"the model computed non-finite values in {where}; the file is probably damaged, get it again"
-                )
+                return EngineError(f"the model computed non-finite values in {where}; the file is probably damaged, get it again")
             lane.stream.synchronize()
         return EngineError("the model computed non-finite values; the file is probably damaged, get it again")
 
@@ -290,7 +287,7 @@ class GpuExecutor:
             both = self._head.memory.allocate((n,), torch.float32, "workspace", f"the logits of {shape.n_out} tokens")
             host, made = torch.empty(n), (self._head, both)
         size = shape.n_out * self._n_vocab
-        return Outputs(both[:size].view(shape.n_out, -1) if size else both[:0].view(0, self._n_vocab), both[size:], both, host), made
+        return Outputs(both[:size].view(shape.n_out, self._n_vocab), both[size:], both, host), made
 
     def _forget_oldest(self) -> None:
         chunks = [key for key in self._bound if self.plans[key[0]].phase == "prefill"]
@@ -321,6 +318,25 @@ class GpuExecutor:
         self._sides.clear()
         if self._cpu is not None:
             self._cpu.close()
+
+
+def _parts(batch: StepBatch) -> Iterator[StepBatch]:
+    """A batch of one row for each of many sequences, in parts that a step takes, its wanted rows in the order of the batch."""
+    order = np.argsort(batch.out_rows, kind="stable")
+    if not np.array_equal(order, np.arange(len(order))) or not np.array_equal(batch.seq_of_row, np.arange(len(batch.token_ids))):
+        raise InvalidRequest(f"a step of {len(batch.block_tables)} sequences whose rows are not in order; make it smaller")
+    for start in range(0, len(batch.token_ids), MAX_SEQS):
+        rows = slice(start, start + MAX_SEQS)
+        wanted = batch.out_rows[(batch.out_rows >= start) & (batch.out_rows < start + MAX_SEQS)] - start
+        yield StepBatch(
+            batch.phase,
+            batch.token_ids[rows],
+            batch.positions[rows],
+            batch.seq_of_row[rows] - start,
+            batch.block_tables[rows],
+            wanted.astype(np.int32),
+            None if batch.states is None else batch.states[rows],
+        )
 
 
 _NOTHING = StepBatch(

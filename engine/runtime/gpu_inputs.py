@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,6 +15,9 @@ from engine.runtime.step import StepBatch
 from engine.triton_kernels.tensors import StepInputs
 
 I32 = npt.NDArray[np.int32]
+
+MAX_SEQS = 64
+"""Sequences of one step; larger batches are run in parts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +36,11 @@ class InputLayout:
         rows, n_groups = (shape.n_rows,), max(1, len(self.scratch_blocks))
         tables, states = (n_groups, shape.n_seqs, self.n_blocks), (0 if self.scratch_slot is None else shape.n_seqs, 4)
         return rows, rows, rows, (shape.n_out,), tables, states
+
+    def most_words(self, max_rows: Iterable[int]) -> int:
+        """Words that any step takes of plans with so many rows."""
+        shapes = [StepShape(rows, min(rows, MAX_SEQS), rows) for rows in max_rows]
+        return max(self.n_words(shape) for shape in shapes)
 
     def n_words(self, shape: StepShape) -> int:
         """Words of all parts, each from a multiple of 16 bytes on."""

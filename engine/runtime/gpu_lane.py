@@ -39,9 +39,9 @@ class GpuStream:
             with torch.inference_mode():
                 yield
             return
-        with guarded(self.device), torch.inference_mode(), torch.cuda.device(self.device.torch_device):
-            with torch.cuda.stream(self._stream):
-                yield
+        on_device = torch.cuda.device(self.device.torch_device)
+        with guarded(self.device), torch.inference_mode(), on_device, torch.cuda.stream(self._stream):
+            yield
 
     def synchronize(self) -> None:
         """Waits for all that was enqueued. Raises: DeviceLost."""
@@ -57,10 +57,11 @@ class GpuStream:
     def capture(self, calls: Sequence[Call]) -> torch.cuda.CUDAGraph:
         """The calls as one graph. They must have run before."""
         graph = torch.cuda.CUDAGraph()
-        with guarded(self.device), torch.cuda.device(self.device.torch_device), torch.inference_mode():
-            with torch.cuda.graph(graph, pool=self._pool, stream=self._stream, capture_error_mode="thread_local"):
-                for call in calls:
-                    call.run()
+        on_device = torch.cuda.device(self.device.torch_device)
+        taken = torch.cuda.graph(graph, pool=self._pool, stream=self._stream, capture_error_mode="thread_local")
+        with guarded(self.device), torch.inference_mode(), on_device, taken:
+            for call in calls:
+                call.run()
         return graph
 
 

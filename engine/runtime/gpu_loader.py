@@ -143,9 +143,7 @@ def _compile(
     return CpuPrograms(plans, memory, placement.workers, n_blocks, n_ctx=n_ctx, f32=f32)
 
 
-def _snapshot_budget(
-    spec: ModelSpec, options: LoadOptions, devices: tuple[GpuDevice, ...], cpu_layers: frozenset[int]
-) -> int:
+def _snapshot_budget(spec: ModelSpec, options: LoadOptions, devices: tuple[GpuDevice, ...], cpu_layers: frozenset[int]) -> int:
     """Snapshots lie where the states of their layers lie: on a GPU they take no more of it than of the machine's memory."""
     budget = snapshot_budget(options.snapshot_bytes)
     states = {block.index for block in spec.blocks if isinstance(block.mixer, DeltaNet)}
@@ -192,4 +190,3 @@ def _holdings(side: GpuSide) -> list[Holding]:
         Holding(where, "workspace", side.memory.held("workspace")),
     ]
     return [one for one in found if one.nbytes]
-

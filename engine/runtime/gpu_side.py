@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 
 import torch
@@ -22,12 +22,13 @@ from engine.program.lane_ops import (
     LaneOp,
     LaneRecv,
     LaneRoute,
+    LaneSend,
     matrices,
 )
 from engine.program.plan import Lane, Plan
 from engine.runtime.cache_groups import CacheGroup
 from engine.runtime.gpu import GpuDevice, GpuMemory
-from engine.runtime.gpu_bind import Bench, Call, Resident, bind
+from engine.runtime.gpu_bind import Bench, Call, Exchange, Resident, Run, bind
 from engine.runtime.gpu_buffers import Formats, LaneTensors, StepShape, lane_tensors
 from engine.runtime.gpu_cache import GpuCache
 from engine.runtime.gpu_exchange import Neighbours
@@ -81,8 +82,7 @@ class GpuSide:
             what = "the working memory"
             arena = max((lane.arena_bytes for _, lane in lanes), default=1)
             self._arena = self.memory.allocate((arena,), torch.uint8, "workspace", what, zeroed=True)
-            largest = [StepShape(plan.max_rows, plan.max_rows, plan.max_rows) for plan in plans]
-            words = max(inputs.n_words(shape) for shape in largest)
+            words = inputs.most_words(plan.max_rows for plan in plans)
             self._words = self.memory.allocate((words,), torch.int32, "workspace", what, zeroed=True)
             self.stream = GpuStream(device)
         except BaseException:
@@ -109,40 +109,37 @@ class GpuSide:
         host_words: Tensor,
         outputs: Outputs | None,
     ) -> GpuLane:
-        """The lane bound to its tensors. host_words: the words of `host` as a tensor; outputs: where the lane makes the logits."""
+        """The lane, bound. host_words: the words of `host` as a tensor; outputs: None where the head is elsewhere."""
         step = device_inputs(self._inputs, shape, self._words)
         n_words = len(host.words)
         resident = Resident(self.kernels, self.weights, self.cache)
         logits = None if outputs is None else outputs.logits
-        calls = bind(Bench(resident, lane, found, step, logits, self._guarded_exchange(lane, neighbours)))
+        calls = bind(Bench(resident, lane, found, step, logits, self._exchange(lane, neighbours)))
         copy = partial(self._words[:n_words].copy_, host_words[:n_words], non_blocking=True)
         before = (Call("step inputs", UnitId("embed"), copy, ()),)
         after = () if outputs is None else (Call("step logits", UnitId("head"), outputs.fetch, ()),)
         return GpuLane(self.stream, (*before, *calls, *after), len(before), len(calls))
 
-    def _guarded_exchange(self, lane: Lane, neighbours: Neighbours) -> Callable[..., Callable[[], None]]:
+    def _exchange(self, lane: Lane, neighbours: Neighbours) -> Exchange:
         """Ids of experts that come from a CPU are kept in range: behind its rows lies what was there before."""
         n_experts = {
             op.choice.chosen.name: op.choice.n_experts for op in lane.ops if isinstance(op, LaneExpertsUp | LaneExpertsDown)
         }
         exchange = neighbours.exchange(self.device)
 
-        def run_of(op: object, own: tuple[Tensor, ...]) -> Callable[[], None]:
-            run = exchange(op, own)  # type: ignore[arg-type]
-            ids = [
-                (tensor, n_experts[buffer.name])
-                for buffer, tensor in zip(op.buffers, own, strict=True)
-                if isinstance(op, LaneRecv) and buffer.name in n_experts
-            ] if isinstance(op, LaneRecv) else []
-            if not ids:
+        def run_of(op: LaneSend | LaneRecv, own: tuple[Tensor, ...]) -> Run:
+            run = exchange(op, own)
+            if isinstance(op, LaneSend):
                 return run
+            pairs = zip(op.buffers, own, strict=True)
+            ids = [(tensor, n_experts[buffer.name]) for buffer, tensor in pairs if buffer.name in n_experts]
 
             def clamped() -> None:
                 run()
                 for tensor, n in ids:
                     tensor.clamp_(-1, n - 1)
 
-            return clamped
+            return clamped if ids else run
 
         return run_of
 

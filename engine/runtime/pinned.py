@@ -11,7 +11,7 @@ from kernels_pyx.arena import Arena
 
 
 class Pinned:
-    """An arena as bytes of torch, pinned where a device is real. Views keep the arena's memory; `close` only lets the driver go."""
+    """An arena as bytes of torch, pinned where a device is real. Views keep its memory; `close` only lets the driver go."""
 
     def __init__(self, arena: Arena, devices: tuple[GpuDevice, ...]) -> None:
         """Raises DeviceLost when the driver refuses."""
