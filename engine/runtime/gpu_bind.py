@@ -33,6 +33,7 @@ from engine.program.lane_ops import (
     LaneSend,
     Turn,
     Weight,
+    writes,
 )
 from engine.program.plan import Lane
 from engine.runtime.gpu_buffers import LaneTensors
@@ -79,7 +80,7 @@ class Bench:
 
     def of(self, buffer: Buffer) -> Tensor:
         """The tensor of a buffer."""
-        if buffer.name == self.lane.logits.name and self.logits is not None:
+        if buffer == self.lane.logits and self.logits is not None:
             return self.logits
         return self.found.tensors[buffer.name]
 
@@ -124,9 +125,7 @@ def bind(bench: Bench) -> tuple[Call, ...]:
 
 def _written(at: Bench, op: LaneOp) -> list[Tensor]:
     """The f32 results of an op."""
-    from engine.program.lane_ops import writes
-
-    own = [at.of(one) for one in writes(op) if one.name in at.found.tensors or one.name == at.lane.logits.name]
+    own = [at.of(one) for one in writes(op) if one.name in at.found.tensors or one == at.lane.logits]
     return [one for one in own if one.is_floating_point()]
 
 
