@@ -20,21 +20,21 @@ class Life:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Offsets by name, multiples of ALIGN, and the bytes of the whole."""
+    """Offsets by name, multiples of the alignment asked for, and the bytes of the whole."""
 
     offsets: dict[str, int]
     nbytes: int
 
 
-def lay_out(lives: Sequence[Life]) -> Layout:
+def lay_out(lives: Sequence[Life], align: int = ALIGN) -> Layout:
     """Places the largest buffers first, each at the lowest offset where nothing alive at the same time lies."""
     placed: list[tuple[Life, int]] = []
     offsets: dict[str, int] = {}
-    total = ALIGN
+    total = align
     for life in sorted(lives, key=lambda one: (-one.nbytes, one.first, one.name)):
-        size = _rounded(life.nbytes)
+        size = _rounded(life.nbytes, align)
         at = 0
-        neighbours = sorted((start, start + _rounded(other.nbytes)) for other, start in placed if _together(life, other))
+        neighbours = sorted((start, start + _rounded(other.nbytes, align)) for other, start in placed if _together(life, other))
         for start, end in neighbours:
             if at + size <= start:
                 break
@@ -45,8 +45,8 @@ def lay_out(lives: Sequence[Life]) -> Layout:
     return Layout(offsets, total)
 
 
-def _rounded(nbytes: int) -> int:
-    return -(-nbytes // ALIGN) * ALIGN
+def _rounded(nbytes: int, align: int) -> int:
+    return -(-nbytes // align) * align
 
 
 def _together(a: Life, b: Life) -> bool:
