@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from engine.arch.spec import BlockSpec, DeltaNet, ModelSpec, MoeFfn
 from engine.arch.units import UnitId, UnitKind
@@ -67,6 +67,10 @@ class Placement:
     k_type: KvType
     v_type: KvType
     workers: WorkerPlan
+    _places: dict[UnitId, Device] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_places", dict(self.units))
 
     def device_of(self, unit: UnitId) -> Device:
         """The device that `unit` lies on.
@@ -74,10 +78,10 @@ class Placement:
         Raises:
             PlacementError: the placement does not know the unit.
         """
-        for known, device in self.units:
-            if known == unit:
-                return device
-        raise PlacementError(f"the placement has no place for {unit}; it was made for another model")
+        device = self._places.get(unit)
+        if device is None:
+            raise PlacementError(f"the placement has no place for {unit}; it was made for another model")
+        return device
 
     @property
     def devices(self) -> tuple[Device, ...]:

@@ -105,6 +105,7 @@ class _Fuser:
         self._choices: dict[str, Choice] = {}  # by the name of the buffer of chosen experts
         self._told: set[str] = set()  # choices that stand in chosen and weights too
         self._out: list[LaneOp] = []
+        self._prepared: set[Buffer] = set()
         self._late = False
 
     def run(self) -> list[LaneOp]:
@@ -244,7 +245,8 @@ class _Fuser:
         if few and self._style == "cpu":
             return source, None
         acts = Buffer(f"{x.name}.acts", source.width)
-        if not any(isinstance(done, LanePrepare) and done.acts == acts for done in self._out):
+        if acts not in self._prepared:
+            self._prepared.add(acts)
             self._out.append(LanePrepare(op.unit, source, acts, weights, self._late, slots))
         return source, acts
 
