@@ -1,7 +1,7 @@
 """The GPU path on a machine with a GPU: builds, checks the golden models with Triton's kernels, and times synthetic models.
 
-Run as `python -m tests.bench.gpu OUT.json [SECTION ...]` from a checkout; nothing needs to be installed but what is imported. Each
-section survives the failure of another; its traceback is in the result. All together take less than 540 s on an H200.
+Run as `python -m tests.bench.gpu OUT.json [SECTION ...]` from a checkout; nothing needs to be installed but what is imported.
+Each section survives the failure of another; its traceback is in the result. All together take less than 540 s on an H200.
 """
 
 from __future__ import annotations
