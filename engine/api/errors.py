@@ -3,12 +3,14 @@
 from engine.errors import (
     Cancelled,
     ContextFull,
+    DeviceLost,
     EngineBug,
     EngineError,
     GgufError,
     InvalidRequest,
     ModelChanged,
     OutOfMemory,
+    PlacementError,
     TemplateError,
     UnsupportedModel,
 )
@@ -16,12 +18,14 @@ from engine.errors import (
 __all__ = [
     "Cancelled",
     "ContextFull",
+    "DeviceLost",
     "EngineBug",
     "EngineError",
     "GgufError",
     "InvalidRequest",
     "ModelChanged",
     "OutOfMemory",
+    "PlacementError",
     "TemplateError",
     "UnsupportedModel",
 ]

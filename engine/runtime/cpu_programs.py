@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from engine.arch.units import UnitId
 from engine.errors import EngineError, InvalidRequest
 from engine.placement.placement import Numa, WorkerPlan
 from engine.program.plan import Lane, Plan
@@ -96,7 +97,11 @@ def cpu_lane(plan: Plan) -> Lane | None:
 
 def not_finite(lane: Lane, op: int) -> EngineError:
     """What to say of an op that computed values that are not finite."""
-    unit = lane.ops[op].unit
+    return not_finite_in(lane.ops[op].unit)
+
+
+def not_finite_in(unit: UnitId) -> EngineError:
+    """What to say of a unit in which values became something else than finite numbers."""
     where = f"layer {unit.layer} ({unit.kind})" if unit.layer >= 0 else f"the {unit.kind}"
     return EngineError(f"the model computed non-finite values in {where}; the file is probably damaged, get it again")
 

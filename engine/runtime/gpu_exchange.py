@@ -6,8 +6,10 @@ sender writes into the tensors of the receiver.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -18,6 +20,16 @@ from engine.program.plan import Lane, Plan
 from engine.runtime.gpu import GpuDevice
 from engine.runtime.gpu_bind import Run
 from engine.runtime.gpu_buffers import StepShape, late_buffers
+
+
+class Flags(Protocol):
+    """See `engine.triton_kernels.handoff.GpuFlags`."""
+
+    def send(self, flag: int, rows: Sequence[tuple[Tensor, Tensor]]) -> None:
+        """Copies of (own rows, the other lane's), and the flag behind them."""
+
+    def take(self, flag: int, rows: Sequence[tuple[Tensor, Tensor]]) -> None:
+        """A wait for the flag, and then copies into the own rows."""
 
 
 def host_views(slots: Tensor, lane: Lane, max_rows: int, shape: StepShape) -> dict[str, Tensor]:
@@ -34,22 +46,28 @@ def host_views(slots: Tensor, lane: Lane, max_rows: int, shape: StepShape) -> di
 
 @dataclass(frozen=True, slots=True)
 class Neighbours:
-    """The buffers of all lanes of a plan, by device and name: tensors of GPUs, padded rows of the CPU."""
+    """The buffers of all lanes of a plan, by device and name: tensors of GPUs, padded rows of the CPU.
+
+    flags: by GPU, for lanes that run side by side; None: their pieces run one after another.
+    """
 
     plan: Plan
     tensors: Mapping[Device, Mapping[str, Tensor]]
+    flags: Mapping[Device, Flags] | None = None
 
     def exchange(self, device: GpuDevice) -> Callable[[LaneSend | LaneRecv, tuple[Tensor, ...]], Run]:
         """How the lane of `device` sends and takes."""
 
         def run_of(op: LaneSend | LaneRecv, own: tuple[Tensor, ...]) -> Run:
             other = op.to if isinstance(op, LaneSend) else op.source
-            if isinstance(op, LaneRecv) and isinstance(other, Gpu):
-                return _nothing  # its sender has written it here
-            theirs = [self.tensors[other][name] for name in self._names(op)]
-            pairs = list(zip(own, theirs, strict=True))
+            written_here = isinstance(op, LaneRecv) and isinstance(other, Gpu)  # by its sender
+            theirs = () if written_here else [self.tensors[other][name] for name in self._names(op)]
+            pairs = [] if written_here else list(zip(own, theirs, strict=True))
+            if self.flags is not None:
+                flags = self.flags[Gpu(device.index)]
+                return partial(flags.send if isinstance(op, LaneSend) else flags.take, op.flag, pairs)
             if isinstance(other, Gpu):
-                return Copies([(mine, there) for mine, there in pairs])
+                return Copies(pairs)
             if device.emulated:
                 flat = [(mine, there[:, : mine.shape[1]]) for mine, there in pairs]
                 return Copies(flat if isinstance(op, LaneSend) else [(there, mine) for mine, there in flat])
@@ -65,10 +83,6 @@ class Neighbours:
         other = self.plan.lanes[lane].ops[at]
         assert isinstance(other, LaneSend | LaneRecv)
         return [buffer.name for buffer in other.buffers]
-
-
-def _nothing() -> None:
-    pass
 
 
 class Copies:

@@ -36,7 +36,7 @@ class GpuStream:
             DeviceLost.
         """
         if self._stream is None:
-            with torch.inference_mode():
+            with guarded(self.device), torch.inference_mode():
                 yield
             return
         on_device = torch.cuda.device(self.device.torch_device)

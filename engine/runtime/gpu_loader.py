@@ -3,7 +3,7 @@ is read. Imports torch; `loader` comes here only for placements with a GPU."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from engine.arch.spec import DeltaNet, HeadMatrices, ModelSpec
@@ -11,7 +11,7 @@ from engine.estimate.states import MAX_SNAPSHOT_BYTES, SNAPSHOT_SHARE
 from engine.gguf.info import GgufFile
 from engine.graph.ops import Graph
 from engine.placement.options import KV_TYPES, LoadOptions
-from engine.placement.placement import Gpu, Numa, Placement
+from engine.placement.placement import Device, Gpu, Numa, Placement
 from engine.program.plan import Plan
 from engine.quants.formats import BY_ID
 from engine.runtime.buckets import lower_all
@@ -41,6 +41,7 @@ class Placed:
     states: StatePool
     state_slots: tuple[int, int]
     holdings: tuple[Holding, ...]
+    names: Mapping[Device, str]
 
 
 def load_placed(
@@ -118,7 +119,7 @@ def load_placed(
     ]
     for side in sides:
         holdings += _holdings(side)
-    return Placed(executor, cache, states, slots, tuple(holdings))
+    return Placed(executor, cache, states, slots, tuple(holdings), {side.name: side.device.name for side in sides})
 
 
 def _turned(ops: Sequence[object]) -> tuple[HeadMatrices, ...]:

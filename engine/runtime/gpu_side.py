@@ -101,15 +101,21 @@ class GpuSide:
         host: HostInputs,
         host_words: Tensor,
         outputs: Outputs | None,
+        begin: Run | None = None,
     ) -> GpuLane:
-        """The lane, bound. host_words: the words of `host` as a tensor; outputs: None where the head is elsewhere."""
+        """The lane, bound. host_words: the words of `host` as a tensor; outputs: None where the head is elsewhere.
+
+        begin: what comes first in steps that run beside other lanes.
+        """
         step = device_inputs(self._inputs, shape, self._words)
         n_words = len(host.words)
         resident = Resident(self.kernels, self.weights, self.cache)
         logits = None if outputs is None else outputs.logits
         calls = bind(Bench(resident, lane, found, step, logits, self._exchange(lane, neighbours)))
         copy = Copies([(host_words[:n_words], self._words[:n_words])])
-        before = (Call("step inputs", UnitId("embed"), copy, ()),)
+        before = [Call("step inputs", UnitId("embed"), copy, ())]
+        if begin is not None:
+            before.append(Call("step epoch", UnitId("embed"), begin, ()))
         after = () if outputs is None else (Call("step logits", UnitId("head"), outputs.fetch, ()),)
         return GpuLane(self.stream, (*before, *calls, *after), len(before), len(calls))
 

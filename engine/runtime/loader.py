@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +16,7 @@ from engine.graph.ops import Embed, Experts, Graph, LatentAttention, Linear
 from engine.graph.reference import ReferenceModel
 from engine.hardware.gpus import find_gpus
 from engine.placement.options import LoadOptions
-from engine.placement.placement import Gpu, Placement, default_placement
+from engine.placement.placement import Device, Gpu, Placement, default_placement
 from engine.placement.source import resolve_source
 from engine.runtime.cache_groups import BLOCK, CacheGroup, plan_groups
 from engine.runtime.derived import head_bytes
@@ -28,6 +29,7 @@ from engine.runtime.weights import Weights
 from kernels_pyx.executor import AbortFlag
 
 Progress = Callable[[str, int, int], None]
+NO_NAMES: Mapping[Device, str] = {}
 
 
 class LoadedModel:
@@ -45,9 +47,11 @@ class LoadedModel:
         stepper: PlanRunner | ReferenceModel,
         residency: Residency,
         notes: tuple[str, ...] = (),
+        names: Mapping[Device, str] = NO_NAMES,
     ) -> None:
-        """notes: what of the placement that was asked for could not be met, one sentence each."""
+        """notes: what of the placement that was asked for could not be met, one sentence each. names: of GPUs."""
         self.notes = notes
+        self._names = names
         self.spec = spec
         self.n_ctx = n_ctx
         self.cache_groups = groups
@@ -82,6 +86,14 @@ class LoadedModel:
     def last_step_s(self) -> float:
         """Seconds that the last step spent in its program; 0 for the reference model."""
         return 0.0 if self.executor is None else self.executor.last_step_s
+
+    @property
+    def shares(self) -> tuple[tuple[Device, str, int], ...]:
+        """(device, what its maker calls it, bytes held there) of every device in use."""
+        held: Counter[Device] = Counter()
+        for holding in self.residency.holdings:
+            held[holding.device] += holding.nbytes
+        return tuple((device, self._names.get(device, ""), held[device]) for device in sorted(held))
 
     def check_identity(self) -> None:
         """Raises ModelChanged when the file is no longer the one that was loaded. Takes microseconds."""
@@ -155,7 +167,17 @@ def _compiled(
         residency = Residency(placed.holdings, _read_per_token(file, graph))
         groups = placed.cache.groups
         return LoadedModel(
-            spec, n_ctx, groups, weights, placed.cache, placed.states, placed.state_slots, placed.executor, residency, notes
+            spec,
+            n_ctx,
+            groups,
+            weights,
+            placed.cache,
+            placed.states,
+            placed.state_slots,
+            placed.executor,
+            residency,
+            notes,
+            placed.names,
         )
     return _on_cpu(file, spec, graph, options, placement, notes, n_ctx, weights, types, undo, progress, abort)
 
