@@ -8,7 +8,9 @@ from engine.errors import (
     GgufError,
     InvalidRequest,
     ModelChanged,
+    OutOfDeviceMemory,
     OutOfMemory,
+    PlacementError,
     TemplateError,
     UnsupportedModel,
 )
@@ -21,7 +23,9 @@ __all__ = [
     "GgufError",
     "InvalidRequest",
     "ModelChanged",
+    "OutOfDeviceMemory",
     "OutOfMemory",
+    "PlacementError",
     "TemplateError",
     "UnsupportedModel",
 ]

@@ -101,7 +101,9 @@ def estimate_bytes(
     *,
     context_bytes: int = CONTEXT_BYTES,
 ) -> Estimate:
-    """What the model takes on each device of the machine under this placement. context_bytes: of each GPU in use.
+    """What the model takes on each device of the machine under this placement.
+
+    context_bytes: of each GPU in use that is not emulated.
 
     Raises:
         InvalidRequest: a context or chunk that no model of this kind takes. PlacementError: see `lower`. UnsupportedModel: a
@@ -149,12 +151,21 @@ class Estimator:
         kinds = (("decode", DECODE_BUCKETS[-1]), *(("prefill", rows) for rows in chunks))
         return tuple(lower(self._graph, placement, phase, rows, self._types, f32=self._f32) for phase, rows in kinds)  # type: ignore[arg-type]
 
-    def unit_bytes(self) -> dict[UnitId, int]:
-        """Bytes of the tensors of each unit, for weighing them against each other."""
-        found: dict[UnitId, int] = {}
+    def unit_bytes(self, placement: Placement) -> dict[UnitId, int]:
+        """Bytes of the tensors of each unit, of a cache or of the states of a layer, to weigh them against each other."""
+        found = dict.fromkeys((unit for unit, _ in placement.units), 0)
         for use in self.uses:
-            found[use.unit] = found.get(use.unit, 0) + self._tensors[use.name].nbytes
-        return found
+            found[use.unit] += self._tensors[use.name].nbytes
+        for unit, where in placement.units:
+            if unit.kind == "kv":
+                found[unit] = sum(self._layer_cache(unit.layer, where, placement))
+        slots, _ = plan_slots(self._spec, self._snapshot_budget(placement))
+        return found | {UnitId("state", layer): 4 * slots * shape.state_floats for layer, shape in state_shapes(self._spec)}
+
+    def without_gpu_kernels(self) -> frozenset[UnitId]:
+        """Units with a matrix of a format that GPUs do not read: those that are exact but slow on the CPU too."""
+        matrices = (use for use in self.uses if use.use == "matrix")
+        return frozenset(use.unit for use in matrices if BY_ID[self._types[use.name]].path != "fast")
 
     def _device(self, device: Device, placement: Placement, plans: tuple[Plan, ...]) -> DeviceBytes:
         lanes = [(plan, lane) for plan in plans for lane in plan.lanes if lane.device == device]
@@ -218,19 +229,19 @@ class Estimator:
 
     def _cache(self, device: Device, placement: Placement) -> tuple[int, int]:
         """Bytes of keys and values: of one sequence, and of what is kept beside it."""
-        groups, kv, kept = self._groups(placement), 0, 0
-        for layer, index in groups_of(self._spec).items():
-            if placement.device_of(UnitId("kv", layer)) != device:
-                continue
-            group = groups[index]
-            spare = group.n_blocks - group.n_needed
-            if isinstance(device, Gpu):  # one block more: what padding rows write
-                block = gpu_layer_bytes(self._spec, layer, placement.k_type, placement.v_type)
-                kv, kept = kv + (group.n_needed + 1) * block, kept + spare * block
-            else:
-                block = sum(layer_bytes(self._spec, layer, placement.k_type, placement.v_type))
-                kv, kept = kv + group.n_needed * block, kept + spare * block
-        return kv, kept
+        layers = [layer for layer in groups_of(self._spec) if placement.device_of(UnitId("kv", layer)) == device]
+        pairs = [self._layer_cache(layer, device, placement) for layer in layers]
+        return sum(kv for kv, _ in pairs), sum(kept for _, kept in pairs)
+
+    def _layer_cache(self, layer: int, device: Device, placement: Placement) -> tuple[int, int]:
+        """The same of one layer, were it on this device."""
+        group = self._groups(placement)[groups_of(self._spec)[layer]]
+        spare = group.n_blocks - group.n_needed
+        if isinstance(device, Gpu):  # one block more: what padding rows write
+            block = gpu_layer_bytes(self._spec, layer, placement.k_type, placement.v_type)
+            return (group.n_needed + 1) * block, spare * block
+        block = sum(layer_bytes(self._spec, layer, placement.k_type, placement.v_type))
+        return group.n_needed * block, spare * block
 
     def _state(self, device: Device, placement: Placement) -> int:
         shapes = [shape for layer, shape in state_shapes(self._spec) if placement.device_of(UnitId("state", layer)) == device]
@@ -254,7 +265,8 @@ class Estimator:
             )
             return placement.workers.n_workers * each
         logits = 4 * self._spec.n_vocab * LOGIT_ROWS if placement.device_of(UnitId("head")) == device else 0
-        return self._context_bytes + logits
+        emulated = any(one.emulated for one in self.machine.gpus if one.index == device.index)
+        return (0 if emulated else self._context_bytes) + logits
 
 
 def _check(uses: tuple[TensorUse, ...], tensors: Mapping[str, TensorInfo], chunk: int) -> None:
