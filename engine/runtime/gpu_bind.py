@@ -14,7 +14,6 @@ from engine.arch.units import UnitId
 from engine.graph.ops import Buffer
 from engine.program.lane_latent import LaneHeads, LaneLatentAttend, LaneLatentHeads, LaneLatentPosition
 from engine.program.lane_ops import (
-    Choice,
     LaneAdd,
     LaneAttend,
     LaneDelta,
@@ -27,14 +26,13 @@ from engine.program.lane_ops import (
     LaneOp,
     LanePosition,
     LanePrepare,
-    LaneRecv,
     LaneRoute,
     LaneRows,
-    LaneSend,
     Turn,
     Weight,
     writes,
 )
+from engine.program.lane_transfer import Choice, LaneRecv, LaneSend
 from engine.program.plan import Lane
 from engine.runtime.gpu_buffers import LaneTensors
 from engine.runtime.gpu_cache import GpuCache

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from engine.placement.placement import Device, Gpu
-from engine.program.lane_ops import LaneRecv, LaneSend
+from engine.program.lane_transfer import LaneRecv, LaneSend
 from engine.program.plan import Lane, Plan
 from engine.runtime.gpu import GpuDevice
 from engine.runtime.gpu_bind import Run
@@ -49,10 +49,10 @@ class Neighbours:
             theirs = [self.tensors[other][name] for name in self._names(op)]
             pairs = list(zip(own, theirs, strict=True))
             if isinstance(other, Gpu):
-                return _Copies([(mine, there) for mine, there in pairs])
+                return Copies([(mine, there) for mine, there in pairs])
             if device.emulated:
                 flat = [(mine, there[:, : mine.shape[1]]) for mine, there in pairs]
-                return _Copies(flat if isinstance(op, LaneSend) else [(there, mine) for mine, there in flat])
+                return Copies(flat if isinstance(op, LaneSend) else [(there, mine) for mine, there in flat])
             padded = [_Padded(mine, there) for mine, there in pairs]
             return _Calls([one.send if isinstance(op, LaneSend) else one.take for one in padded])
 
@@ -71,7 +71,9 @@ def _nothing() -> None:
     pass
 
 
-class _Copies:
+class Copies:
+    """Copies of (source, target), enqueued one after the other."""
+
     def __init__(self, pairs: list[tuple[Tensor, Tensor]]) -> None:
         self._pairs = pairs
 

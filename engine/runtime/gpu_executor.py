@@ -75,7 +75,7 @@ class GpuExecutor:
         self.last_step_s = 0.0
         self.profile = False
         self._n_vocab = spec.n_vocab
-        self._sides = {side.name: side for side in sides}
+        self._sides: dict[Device, GpuSide] = {side.name: side for side in sides}
         self._cpu = cpu
         self._states = states
         self._inputs = inputs
@@ -158,15 +158,13 @@ class GpuExecutor:
                 self._drop((index, shape))
         self.last_step_s = time.perf_counter() - started
         if self.profile:
-            self._times = tuple(
-                (call.name, seconds) for lane in bound.lanes if lane is not None for call, seconds in lane.time_calls()
-            )
+            self._times = tuple(one for lane in bound.lanes if lane is not None for one in lane.time_kinds())
         if batch.states is None:
             self._states.done(n_seqs)
         return logits
 
     def op_times(self) -> tuple[tuple[str, float], ...]:
-        """(op, seconds) of the GPUs' ops of the last step that ran while `profile` was set."""
+        """(kind of op, seconds in all layers) of what GPUs did in the last step that ran while `profile` was set."""
         return self._times
 
     def _run(self, bound: _Bound, index: int, batch: StepBatch, states: npt.NDArray[np.int32] | None, logits: F32) -> None:
@@ -207,8 +205,8 @@ class GpuExecutor:
                 self._abort,
                 None,
                 states,
-                first,
-                end,
+                first=first,
+                end=end,
             )
         except ValueError as error:
             raise refused(error) from error

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from engine.arch.spec import DeltaNet, HeadMatrices, ModelSpec
-from engine.estimate.states import MAX_SNAPSHOT_BYTES, SNAPSHOT_SHARE, plan_slots, snapshot_budget
+from engine.estimate.states import MAX_SNAPSHOT_BYTES, SNAPSHOT_SHARE
 from engine.gguf.info import GgufFile
 from engine.graph.ops import Graph
 from engine.placement.options import KV_TYPES, LoadOptions
@@ -25,7 +25,7 @@ from engine.runtime.gpu_side import GpuSide, head_parts, layers_on, tensors_of
 from engine.runtime.kv_cache import BLOCK, KvCache
 from engine.runtime.residency import Holding
 from engine.runtime.rope_table import RopeTables
-from engine.runtime.states import StatePool
+from engine.runtime.states import StatePool, plan_slots, snapshot_budget
 from engine.runtime.weights import Weights
 from kernels_pyx.executor import AbortFlag
 

@@ -13,8 +13,10 @@ from engine.errors import EngineError
 from engine.gguf.info import GgufFile
 from engine.graph.ops import Embed, Experts, Graph, LatentAttention, Linear
 from engine.graph.reference import ReferenceModel
+from engine.hardware.gpus import find_gpus
 from engine.placement.options import LoadOptions
 from engine.placement.placement import Gpu, Placement, default_placement
+from engine.placement.source import resolve_source
 from engine.runtime.cache_groups import BLOCK, CacheGroup, plan_groups
 from engine.runtime.derived import head_bytes
 from engine.runtime.executor import Executor, PlanRunner
@@ -42,7 +44,10 @@ class LoadedModel:
         state_slots: tuple[int, int],
         stepper: PlanRunner | ReferenceModel,
         residency: Residency,
+        notes: tuple[str, ...] = (),
     ) -> None:
+        """notes: what of the placement that was asked for could not be met, one sentence each."""
+        self.notes = notes
         self.spec = spec
         self.n_ctx = n_ctx
         self.cache_groups = groups
@@ -137,7 +142,7 @@ def _compiled(
     progress: Progress,
     abort: AbortFlag,
 ) -> LoadedModel:
-    placement = default_placement(spec, options)
+    placement, notes = _placement(file, spec, graph, options)
     names = _matrices(graph)
     for name, n_in in names.items():
         weights.matrix(name, n_in)
@@ -150,9 +155,17 @@ def _compiled(
         residency = Residency(placed.holdings, _read_per_token(file, graph))
         groups = placed.cache.groups
         return LoadedModel(
-            spec, n_ctx, groups, weights, placed.cache, placed.states, placed.state_slots, placed.executor, residency
+            spec, n_ctx, groups, weights, placed.cache, placed.states, placed.state_slots, placed.executor, residency, notes
         )
-    return _on_cpu(file, spec, graph, options, placement, n_ctx, weights, types, undo, progress, abort)
+    return _on_cpu(file, spec, graph, options, placement, notes, n_ctx, weights, types, undo, progress, abort)
+
+
+def _placement(file: GgufFile, spec: ModelSpec, graph: Graph, options: LoadOptions) -> tuple[Placement, tuple[str, ...]]:
+    """Where everything shall lie, and what of the wish could not be met."""
+    if not options.placement:
+        return default_placement(spec, options), ()
+    found = resolve_source(options.placement, spec, graph, file, find_gpus().usable, options)
+    return found.placement, found.differences + found.notes
 
 
 def _on_cpu(
@@ -161,6 +174,7 @@ def _on_cpu(
     graph: Graph,
     options: LoadOptions,
     placement: Placement,
+    notes: tuple[str, ...],
     n_ctx: int,
     weights: Weights,
     types: dict[str, int],
@@ -199,9 +213,8 @@ def _on_cpu(
         *((Holding(home, "state", states.nbytes),) if states.nbytes else ()),
         Holding(home, "workspace", executor.workspace_bytes),
     )
-    return LoadedModel(
-        spec, n_ctx, cache.groups, weights, cache, states, slots, executor, Residency(holdings, _read_per_token(file, graph))
-    )
+    residency = Residency(holdings, _read_per_token(file, graph))
+    return LoadedModel(spec, n_ctx, cache.groups, weights, cache, states, slots, executor, residency, notes)
 
 
 def _matrices(graph: Graph) -> dict[str, int]:

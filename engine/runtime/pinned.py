@@ -15,7 +15,7 @@ class Pinned:
 
     def __init__(self, arena: Arena, devices: tuple[GpuDevice, ...]) -> None:
         """Raises DeviceLost when the driver refuses."""
-        self.bytes: Tensor = torch.from_numpy(np.frombuffer(arena, np.uint8))
+        self.bytes: Tensor = torch.from_numpy(np.frombuffer(memoryview(arena), np.uint8))
         self._address = 0
         real = next((device for device in devices if not device.emulated), None)
         if real is not None:

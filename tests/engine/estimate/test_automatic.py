@@ -77,7 +77,7 @@ def test_two_gpus_take_layers_in_order_by_their_memory() -> None:
     one = model(golden("llama-mha-spm").path)
     used = chosen(one, machine(24 * GIB))[1].estimate(chosen(one, machine(24 * GIB))[0]).of(Gpu(0)).used
     placement, estimator = chosen(one, machine(used, used))
-    layers = on(placement, "mixer")
+    layers = on(placement, "mixer") + on(placement, "head")
     assert set(layers) == {"gpu0", "gpu1"} and layers == sorted(layers)
     assert roomy(estimator.estimate(placement))
 
