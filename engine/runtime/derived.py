@@ -16,7 +16,16 @@ from engine.quants.quantise import quantise_q8_0
 from engine.runtime.weights import Weights
 from kernels_pyx.executor import AbortFlag
 
-__all__ = ["DerivedInfo", "DerivedWeight", "DerivedWeights", "derived_format", "derived_infos", "derived_parts", "head_bytes"]
+__all__ = [
+    "DerivedInfo",
+    "DerivedWeight",
+    "DerivedWeights",
+    "derive",
+    "derived_format",
+    "derived_infos",
+    "derived_parts",
+    "head_bytes",
+]
 
 F32 = npt.NDArray[np.float32]
 
