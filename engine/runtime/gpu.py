@@ -16,7 +16,7 @@ import psutil
 import torch
 from torch import Tensor
 
-from engine.errors import DeviceLost, OutOfMemory, PlacementError
+from engine.errors import DeviceLost, OutOfDeviceMemory, PlacementError
 from engine.hardware.gpus import find_gpus
 from engine.runtime.residency import Owner
 from engine.triton_kernels.kernels import Allocate
@@ -150,7 +150,7 @@ class GpuMemory:
         """A tensor of the device, uninitialised unless zeroed. what: its name in the sentence of an error.
 
         Raises:
-            OutOfMemory: with device, bytes asked for and free; nothing has changed. DeviceLost.
+            OutOfDeviceMemory: nothing has changed. DeviceLost.
         """
         nbytes = math.prod(shape) * dtype.itemsize
         if nbytes > self.free:
@@ -197,8 +197,5 @@ class GpuMemory:
         else:
             self._large += sign * -(-nbytes // SEGMENT) * SEGMENT
 
-    def _full(self, what: str, nbytes: int) -> OutOfMemory:
-        return OutOfMemory(
-            f"{what} needs {nbytes:,} bytes on {self.device} ({self.device.name}) and {self.free:,} of {self.device.capacity:,} "
-            "are free; place fewer layers there, keep experts in the machine's memory, or choose a shorter context"
-        )
+    def _full(self, what: str, nbytes: int) -> OutOfDeviceMemory:
+        return OutOfDeviceMemory(what, str(self.device), nbytes, self.free)

@@ -10,15 +10,17 @@ import numpy.typing as npt
 
 from engine.arch.cache_groups import windows
 from engine.arch.spec import ModelSpec
-from engine.errors import EngineError
+from engine.errors import DeviceLost, EngineError, OutOfDeviceMemory, OutOfMemory, PlacementError, UnsupportedModel
+from engine.estimate.memory import Estimator
+from engine.estimate.moves import with_move
 from engine.gguf.info import GgufFile
 from engine.graph.ops import Embed, Experts, Graph, LatentAttention, Linear
 from engine.graph.reference import ReferenceModel
-from engine.hardware.gpus import find_gpus
+from engine.hardware.machine import this_machine
 from engine.placement.options import LoadOptions
 from engine.placement.placement import Device, Gpu, Placement, default_placement
-from engine.placement.source import resolve_source
 from engine.runtime.cache_groups import BLOCK, CacheGroup, plan_groups
+from engine.runtime.choice import choose_placement
 from engine.runtime.derived import head_bytes
 from engine.runtime.executor import Executor, PlanRunner
 from engine.runtime.kv_cache import KvCache, context_of
@@ -154,40 +156,62 @@ def _compiled(
     progress: Progress,
     abort: AbortFlag,
 ) -> LoadedModel:
-    placement, notes = _placement(file, spec, graph, options)
     names = _matrices(graph)
     for name, n_in in names.items():
         weights.matrix(name, n_in)
     types = {name: file.tensors[name].type_id for name in names}
-    if any(isinstance(device, Gpu) for device in placement.devices):
-        # Not with the module: torch takes a second to import and hundreds of megabytes, which a CPU alone has no use for.
-        from engine.runtime.gpu_loader import load_placed
-
-        placed = load_placed(file, spec, graph, options, placement, n_ctx, weights, types, undo, progress, abort)
-        residency = Residency(placed.holdings, _read_per_token(file, graph))
-        groups = placed.cache.groups
-        return LoadedModel(
-            spec,
-            n_ctx,
-            groups,
-            weights,
-            placed.cache,
-            placed.states,
-            placed.state_slots,
-            placed.executor,
-            residency,
-            notes,
-            placed.names,
+    placement, notes = choose_placement(file, spec, graph, options)
+    if not any(isinstance(device, Gpu) for device in placement.devices):
+        return _on_cpu(file, spec, graph, options, placement, notes, n_ctx, weights, types, undo, progress, abort)
+    before = len(undo)
+    try:
+        return _on_devices(file, spec, graph, options, placement, notes, n_ctx, weights, types, undo, progress, abort)
+    except (DeviceLost, OutOfMemory, PlacementError, UnsupportedModel) as error:
+        if options.placement:
+            raise
+        # Nobody asked for GPUs: the model runs all the same.
+        while len(undo) > before:
+            undo.pop()()
+        told = (*notes, f"No GPU is used: {error}.")
+        return _on_cpu(
+            file, spec, graph, options, default_placement(spec, options), told, n_ctx, weights, types, undo, progress, abort
         )
-    return _on_cpu(file, spec, graph, options, placement, notes, n_ctx, weights, types, undo, progress, abort)
 
 
-def _placement(file: GgufFile, spec: ModelSpec, graph: Graph, options: LoadOptions) -> tuple[Placement, tuple[str, ...]]:
-    """Where everything shall lie, and what of the wish could not be met."""
-    if not options.placement:
-        return default_placement(spec, options), ()
-    found = resolve_source(options.placement, spec, graph, file, find_gpus().usable, options)
-    return found.placement, found.differences + found.notes
+def _on_devices(
+    file: GgufFile,
+    spec: ModelSpec,
+    graph: Graph,
+    options: LoadOptions,
+    placement: Placement,
+    notes: tuple[str, ...],
+    n_ctx: int,
+    weights: Weights,
+    types: dict[str, int],
+    undo: list[Callable[[], None]],
+    progress: Progress,
+    abort: AbortFlag,
+) -> LoadedModel:
+    # Not with the module: torch takes a second to import and hundreds of megabytes, which a CPU alone has no use for.
+    from engine.runtime.gpu_loader import load_placed
+
+    try:
+        placed = load_placed(file, spec, graph, options, placement, n_ctx, weights, types, undo, progress, abort)
+    except OutOfDeviceMemory as error:
+        raise with_move(error, Estimator(spec, graph, file.tensors, options, this_machine()), placement) from error
+    return LoadedModel(
+        spec,
+        n_ctx,
+        placed.cache.groups,
+        weights,
+        placed.cache,
+        placed.states,
+        placed.state_slots,
+        placed.executor,
+        Residency(placed.holdings, _read_per_token(file, graph)),
+        notes,
+        placed.names,
+    )
 
 
 def _on_cpu(

@@ -69,15 +69,14 @@ def goldens(out: Result) -> None:
     import torch
 
     from tests.helpers.golden_models import MODELS, batch, golden, greedy
-    from tests.helpers.placed import EXACT, anywhere, hybrid, open_placed, split, whole
-    from tests.helpers.runs import open_model
+    from tests.helpers.placed import EXACT, anywhere, hybrid, on_cpu, open_placed, split, whole
 
     places = {"whole": whole, "hybrid": hybrid}
     if torch.cuda.device_count() > 1:
         places |= {"split": split, "anywhere": anywhere(7)}
     for name in MODELS:
         path, ids = golden(name).path, golden(name).ids("medium")
-        cpu = open_model(path, EXACT)
+        cpu = open_placed(path, on_cpu)
         theirs = cpu.step(batch(ids))
         cpu.close()
         for place, where in places.items():

@@ -14,8 +14,7 @@ from engine.runtime.loader import LoadedModel
 from tests.helpers.golden_models import HYBRIDS, MODELS, arrays, batch, golden, greedy, same_until_close_call
 from tests.helpers.models import need_goldens
 from tests.helpers.near_ties import clear_rows
-from tests.helpers.placed import EXACT, Where, anywhere, hybrid, need_torch, open_placed, split, whole
-from tests.helpers.runs import open_model
+from tests.helpers.placed import EXACT, Where, anywhere, hybrid, need_torch, on_cpu, open_placed, split, whole
 
 PLACES: dict[str, Where] = {"whole": whole, "hybrid": hybrid, "split": split, "anywhere": anywhere(7)}
 QUANTS = (
@@ -47,7 +46,7 @@ def test_exact_logits_and_answers_are_the_recorded_ones(name: str, place: str) -
 def test_default_kernels_are_close_to_those_of_the_cpu(name: str) -> None:
     """Where experts stay on the CPU they have 8-bit activations, as in the run without a GPU."""
     path, ids = golden(name).path, golden(name).ids("medium")
-    exact, model = open_model(path, EXACT), open_placed(path, hybrid, replace(EXACT, f32_activations=False))
+    exact, model = open_placed(path, on_cpu), open_placed(path, hybrid, replace(EXACT, f32_activations=False))
     clear = clear_rows(path, ids)
     difference = (model.step(batch(ids)) - exact.step(batch(ids)))[clear]
     assert np.sqrt(np.mean(difference**2)) <= 0.05
@@ -83,7 +82,7 @@ def test_units_anywhere_give_the_logits_of_the_cpu(seed: int) -> None:
 def test_quantised_weights_give_the_logits_of_the_cpu(name: str, place: str) -> None:
     folder = need_goldens("quant")
     path, recorded = folder / f"{name}.gguf", arrays(folder / f"{name}.golden.npz")
-    exact, model = open_model(path, EXACT), open_placed(path, PLACES[place])
+    exact, model = open_placed(path, on_cpu), open_placed(path, PLACES[place])
     ids = recorded["medium_tokens"].tolist()
     ours, theirs = model.step(batch(ids)), exact.step(batch(ids))
     assert np.abs(ours - theirs).max() < 1e-2
@@ -109,7 +108,7 @@ def test_caches_of_fewer_bits_bring_the_noise_that_they_bring_on_the_cpu(kind: s
     for name in ("qwen3", "gpt-oss", "deepseek2-lite"):
         path, ids = golden(name).path, golden(name).ids("medium")
         options: LoadOptions = replace(EXACT, k_type=kind, v_type=kind)  # type: ignore[arg-type]
-        exact, theirs = logits_of(open_model(path, EXACT), ids), logits_of(open_model(path, options), ids)
+        exact, theirs = logits_of(open_placed(path, on_cpu), ids), logits_of(open_placed(path, on_cpu, options), ids)
         ours = logits_of(open_placed(path, PLACES[place], options), ids)
         clear = clear_rows(path, ids)
         noise = [float(np.sqrt(np.mean((one - exact)[clear] ** 2))) for one in (ours, theirs)]

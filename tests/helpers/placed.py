@@ -31,6 +31,11 @@ def need_torch() -> None:
     torch.set_num_threads(1)
 
 
+def on_cpu(unit: UnitId, spec: ModelSpec) -> Device:
+    """Everything in the machine's memory."""
+    return CPU
+
+
 def whole(unit: UnitId, spec: ModelSpec) -> Device:
     """Everything on one GPU."""
     return GPU
