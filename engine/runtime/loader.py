@@ -20,6 +20,7 @@ from engine.runtime.cache_groups import BLOCK, CacheGroup, plan_groups
 from engine.runtime.derived import head_bytes
 from engine.runtime.executor import Executor
 from engine.runtime.kv_cache import KvCache, context_of
+from engine.runtime.owning import Owning
 from engine.runtime.residency import Holding, Residency
 from engine.runtime.states import StatePool, plan_slots, snapshot_budget
 from engine.runtime.step import StepBatch
@@ -53,11 +54,13 @@ class LoadedModel:
         state_slots: tuple[int, int],
         stepper: Stepper,
         residency: Residency,
+        owning: Owning | None = None,
     ) -> None:
         self.spec = spec
         self.n_ctx = n_ctx
         self.cache_groups = groups
-        self.residency = residency
+        self._residency = residency
+        self._owning = owning
         self._weights = weights
         self._cache = cache
         self._states = states
@@ -77,7 +80,30 @@ class LoadedModel:
             self._weights.check_lost()  # explains every other failure
             raise
         self._weights.check_lost()
+        if self._owning is not None:
+            self._owning.beside_steps(self.last_step_s)
         return logits
+
+    @property
+    def residency(self) -> Residency:
+        """What lies where by now."""
+        return self._residency if self._owning is None else self._residency.owned(self._owning.owned_bytes)
+
+    @property
+    def settling(self) -> bool:
+        """Whether weights are still to be taken into memory of our own. Steps run at any time, a little slower until then."""
+        return self._owning is not None and not self._owning.done
+
+    @property
+    def owns(self) -> bool:
+        """Whether weights lie in memory of our own, which the system cannot take."""
+        return self._owning is not None and self._owning.owned_bytes > 0
+
+    def settle(self) -> None:
+        """Takes some more weights, and gives some back where the system is short of memory: for when there are no steps to make."""
+        if self._owning is not None:
+            self._owning.advance()
+            self._owning.relieve()
 
     @property
     def executor(self) -> Executor | None:
@@ -96,6 +122,8 @@ class LoadedModel:
     def close(self) -> None:
         """Gives memory and threads back. Idempotent."""
         self._stepper.close()
+        if self._owning is not None:
+            self._owning.close()
         if self._cache is not None:
             self._cache.close()
         if self._states is not None:
@@ -174,19 +202,21 @@ def _compiled(
     )
     undo.append(executor.close)
     nbytes = weights.touch(names, lambda done, total: progress("weights", done, total), abort)
-    owned = weights.own(names, len(placement.workers.cores), abort)
     home = placement.devices[0]
-    holdings = (
-        Holding(home, "weights", nbytes, mapped=not owned),
-        Holding(home, "derived", executor.ropes.nbytes + executor.derived.nbytes + weights.derived_bytes),
+    later = (
         Holding(home, "kv", sum(group.n_needed * group.block_bytes for group in cache.groups)),
         Holding(home, "kept windows", sum((group.n_blocks - group.n_needed) * group.block_bytes for group in cache.groups)),
         *((Holding(home, "state", states.nbytes),) if states.nbytes else ()),
         Holding(home, "workspace", executor.workspace_bytes),
     )
-    return LoadedModel(
-        spec, n_ctx, cache.groups, weights, cache, states, slots, executor, Residency(holdings, _read_per_token(file, graph))
+    holdings = (
+        Holding(home, "weights", nbytes, mapped=True),
+        Holding(home, "derived", executor.ropes.nbytes + executor.derived.nbytes + weights.derived_bytes),
+        *later,
     )
+    owning = weights.owning(_shares(graph), len(placement.workers.cores), sum(one.nbytes for one in later))
+    residency = Residency(holdings, _read_per_token(file, graph))
+    return LoadedModel(spec, n_ctx, cache.groups, weights, cache, states, slots, executor, residency, owning)
 
 
 def _matrices(graph: Graph) -> dict[str, int]:
@@ -201,6 +231,19 @@ def _matrices(graph: Graph) -> dict[str, int]:
             found |= {op.gate: op.x.width, op.up: op.x.width, op.down: op.n_ff}
         elif isinstance(op, LatentAttention):
             found |= {one.weight: one.n_in for one in (op.mla.absorb, op.mla.k, op.mla.v) if not one.transposed}
+    return found
+
+
+def _shares(graph: Graph) -> dict[str, float]:
+    """The part of each matrix that one decoded token reads: all of a linear layer, the chosen experts, a row of the embedding."""
+    found = {op.weight: 0.0 for op in graph.ops if isinstance(op, Embed)}
+    for op in graph.ops:
+        if isinstance(op, Linear):
+            found[op.weight] = 1.0
+        elif isinstance(op, Experts):
+            found |= dict.fromkeys((op.gate, op.up, op.down), op.chosen.width / op.n_experts)
+        elif isinstance(op, LatentAttention):
+            found |= {one.weight: 1.0 for one in (op.mla.absorb, op.mla.v) if not one.transposed}
     return found
 
 
