@@ -100,7 +100,7 @@ class LoadedModel:
         return self._owning is not None and self._owning.owned_bytes > 0
 
     def settle(self) -> None:
-        """Takes some more weights, and gives some back where the system is short of memory: for when there are no steps to make."""
+        """For when there are no steps to make: takes more weights, or gives some back where the system is short of memory."""
         if self._owning is not None:
             self._owning.advance()
             self._owning.relieve()

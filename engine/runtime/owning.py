@@ -1,7 +1,7 @@
-"""Weights on their way into huge pages of our own: which parts of the mapped files lie in small pages, and which of them are copied.
+"""Weights on their way into huge pages of our own: which parts of the files lie in small pages, and which of them are copied.
 
-Made by the loader; advanced by the thread that steps, between steps and while it has nothing else to do, so that nobody reads what
-is being replaced. What was taken is given back, and lies in the mapped file again, when the system runs short of memory.
+Made by the loader; advanced by the thread that steps, between steps and while it has nothing else to do, so that nobody reads
+what is replaced. What was taken is given back, and lies in the mapped file again, when the system runs short of memory.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ SHORT = 0.25
 """When less than this part of what is left to others is free, what was taken goes back until twice as much is."""
 LOOK_S = 1.0
 """How often free memory is looked at when nothing is taken any more."""
-ENOUGH = 0.75
+ENOUGH = 0.9
 """A piece of which so much lies in huge pages stays as it is."""
 MAX_REFUSED = 3
 """So many pieces without huge pages, and the system has none for us."""
@@ -83,7 +83,7 @@ class Owning:
         return sum(one.nbytes for one in self._taken)
 
     def beside_steps(self, step_s: float) -> None:
-        """A step of step_s seconds has been made: takes what a tenth of that time pays for, and gives back where memory is short."""
+        """After a step of step_s seconds: takes what a tenth of that time pays for, and gives back where memory is short."""
         self._spare_s += SHARE * step_s
         if not self.done and self._spare_s >= self._price_s:
             self.advance()

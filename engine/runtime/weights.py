@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import numpy as np
 import numpy.typing as npt
+
 from engine.errors import Cancelled, GgufError, ModelChanged, UnsupportedModel
 from engine.gguf.info import GgufFile, ShardInfo, TensorInfo
 from engine.quants.formats import BY_ID
