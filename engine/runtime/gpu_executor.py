@@ -205,8 +205,8 @@ class GpuExecutor:
                 self._abort,
                 None,
                 states,
-                first,
-                end,
+                first=first,
+                end=end,
             )
         except ValueError as error:
             raise refused(error) from error
