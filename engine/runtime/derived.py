@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from engine.arch.spec import HeadMatrices, ModelSpec
+from engine.arch.spec import HeadMatrices
 from engine.errors import Cancelled
 from engine.estimate.derived import DerivedInfo, derived_format, derived_infos, derived_parts, head_bytes
 from engine.quants.formats import QuantFormat
@@ -30,23 +31,32 @@ class DerivedWeight:
     nbytes: int
 
 
+def derive(weights: Weights, part: HeadMatrices, *, f32: bool) -> tuple[npt.NDArray[np.uint8], QuantFormat]:
+    """The bytes of the matrices of all heads, side by side, and what they are stored as.
+
+    Raises:
+        UnsupportedModel, GgufError: see `Weights`.
+    """
+    source = weights.matrix(part.weight, part.n_out)
+    form = derived_format(part, source.type_id, f32=f32)
+    return _stored(_turned(part, weights.values(part.weight)), form), form
+
+
 class DerivedWeights:
     """Owns what it makes; addresses are valid as long as it lives."""
 
-    def __init__(self, weights: Weights, spec: ModelSpec, abort: AbortFlag, *, f32: bool) -> None:
-        """Makes every derived weight of the model. f32: see `derived_format`.
+    def __init__(self, weights: Weights, parts: Iterable[HeadMatrices], abort: AbortFlag, *, f32: bool) -> None:
+        """Makes derived weights of `parts`. f32: see `derived_format`.
 
         Raises:
             Cancelled: the flag was set. UnsupportedModel, GgufError: see `Weights`.
         """
         self._kept: list[npt.NDArray[np.uint8]] = []
         self._made: dict[HeadMatrices, DerivedWeight] = {}
-        for part in derived_parts(spec):
+        for part in parts:
             if abort.is_set:
                 raise Cancelled("loading was stopped")
-            source = weights.matrix(part.weight, part.n_out)
-            form = derived_format(part, source.type_id, f32=f32)
-            raw = _stored(_turned(part, weights.values(part.weight)), form)
+            raw, form = derive(weights, part, f32=f32)
             self._kept.append(raw)
             self._made[part] = DerivedWeight(raw.ctypes.data, form.ggml_id, form.row_bytes(part.n_in), raw.nbytes)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -14,12 +13,15 @@ from engine.errors import EngineError
 from engine.gguf.info import GgufFile
 from engine.graph.ops import Embed, Experts, Graph, LatentAttention, Linear
 from engine.graph.reference import ReferenceModel
+from engine.hardware.gpus import find_gpus
 from engine.placement.options import LoadOptions
-from engine.placement.placement import default_placement
+from engine.placement.placement import Gpu, Numa, Placement, default_placement
+from engine.placement.source import resolve_source
 from engine.runtime.cache_groups import BLOCK, CacheGroup, plan_groups
 from engine.runtime.derived import head_bytes
-from engine.runtime.executor import Executor
+from engine.runtime.executor import Executor, PlanRunner
 from engine.runtime.kv_cache import KvCache, context_of
+from engine.runtime.owning import Owning
 from engine.runtime.residency import Holding, Residency
 from engine.runtime.states import StatePool, plan_slots, snapshot_budget
 from engine.runtime.step import StepBatch
@@ -27,16 +29,6 @@ from engine.runtime.weights import Weights
 from kernels_pyx.executor import AbortFlag
 
 Progress = Callable[[str, int, int], None]
-
-
-class Stepper(Protocol):
-    """What runs steps: the executor, or the reference model."""
-
-    def step(self, batch: StepBatch) -> npt.NDArray[np.float32]:
-        """Logits [n_out, n_vocab]."""
-
-    def close(self) -> None:
-        """Gives everything back."""
 
 
 class LoadedModel:
@@ -51,13 +43,18 @@ class LoadedModel:
         cache: KvCache | None,
         states: StatePool | None,
         state_slots: tuple[int, int],
-        stepper: Stepper,
+        stepper: PlanRunner | ReferenceModel,
         residency: Residency,
+        notes: tuple[str, ...] = (),
+        owning: Owning | None = None,
     ) -> None:
+        """notes: what of the placement that was asked for could not be met, one sentence each."""
+        self.notes = notes
         self.spec = spec
         self.n_ctx = n_ctx
         self.cache_groups = groups
-        self.residency = residency
+        self._residency = residency
+        self._owning = owning
         self._weights = weights
         self._cache = cache
         self._states = states
@@ -77,12 +74,35 @@ class LoadedModel:
             self._weights.check_lost()  # explains every other failure
             raise
         self._weights.check_lost()
+        if self._owning is not None:
+            self._owning.beside_steps(self.last_step_s)
         return logits
 
     @property
-    def executor(self) -> Executor | None:
-        """The compiled programs: plans and timings. None for the reference model."""
-        return self._stepper if isinstance(self._stepper, Executor) else None
+    def residency(self) -> Residency:
+        """What lies where by now."""
+        return self._residency if self._owning is None else self._residency.owned(self._owning.owned_bytes)
+
+    @property
+    def settling(self) -> bool:
+        """Whether weights are still to be taken into memory of our own. Steps run at any time, a little slower until then."""
+        return self._owning is not None and not self._owning.done
+
+    @property
+    def owns(self) -> bool:
+        """Whether weights lie in memory of our own, which the system cannot take."""
+        return self._owning is not None and self._owning.owned_bytes > 0
+
+    def settle(self) -> None:
+        """For when there are no steps to make: takes more weights, or gives some back where the system is short of memory."""
+        if self._owning is not None:
+            self._owning.advance()
+            self._owning.relieve()
+
+    @property
+    def executor(self) -> PlanRunner | None:
+        """What runs the plans: plans and timings. None for the reference model."""
+        return None if isinstance(self._stepper, ReferenceModel) else self._stepper
 
     @property
     def last_step_s(self) -> float:
@@ -96,6 +116,8 @@ class LoadedModel:
     def close(self) -> None:
         """Gives memory and threads back. Idempotent."""
         self._stepper.close()
+        if self._owning is not None:
+            self._owning.close()
         if self._cache is not None:
             self._cache.close()
         if self._states is not None:
@@ -148,17 +170,66 @@ def _compiled(
     progress: Progress,
     abort: AbortFlag,
 ) -> LoadedModel:
-    placement = default_placement(spec, options)
+    placement, notes = _placement(file, spec, graph, options)
+    names = _matrices(graph)
+    for name, n_in in names.items():
+        weights.matrix(name, n_in)
+    types = {name: file.tensors[name].type_id for name in names}
+    if any(isinstance(device, Gpu) for device in placement.devices):
+        # Not with the module: torch takes a second to import and hundreds of megabytes, which a CPU alone has no use for.
+        from engine.runtime.gpu_loader import load_placed
+
+        placed = load_placed(file, spec, graph, options, placement, n_ctx, weights, types, undo, progress, abort)
+        residency = Residency(placed.holdings, _read_per_token(file, graph))
+        owning = None
+        if placed.on_cpu:
+            shares = {name: share for name, share in _shares(graph).items() if name in placed.on_cpu}
+            later = sum(one.nbytes for one in placed.holdings if isinstance(one.device, Numa) and one.owner != "weights")
+            owning = weights.owning(shares, len(placement.workers.cores), later)
+        return LoadedModel(
+            spec,
+            n_ctx,
+            placed.cache.groups,
+            weights,
+            placed.cache,
+            placed.states,
+            placed.state_slots,
+            placed.executor,
+            residency,
+            notes,
+            owning,
+        )
+    return _on_cpu(file, spec, graph, options, placement, notes, n_ctx, weights, types, undo, progress, abort)
+
+
+def _placement(file: GgufFile, spec: ModelSpec, graph: Graph, options: LoadOptions) -> tuple[Placement, tuple[str, ...]]:
+    """Where everything shall lie, and what of the wish could not be met."""
+    if not options.placement:
+        return default_placement(spec, options), ()
+    found = resolve_source(options.placement, spec, graph, file, find_gpus().usable, options)
+    return found.placement, found.differences + found.notes
+
+
+def _on_cpu(
+    file: GgufFile,
+    spec: ModelSpec,
+    graph: Graph,
+    options: LoadOptions,
+    placement: Placement,
+    notes: tuple[str, ...],
+    n_ctx: int,
+    weights: Weights,
+    types: dict[str, int],
+    undo: list[Callable[[], None]],
+    progress: Progress,
+    abort: AbortFlag,
+) -> LoadedModel:
     chunk = min(options.prefill_chunk, n_ctx)
     cache = KvCache(spec, n_ctx, placement.k_type, placement.v_type, chunk)
     undo.append(cache.close)
     slots = plan_slots(spec, snapshot_budget(options.snapshot_bytes))
     states = StatePool(spec, slots[0])
     undo.append(states.close)
-    names = _matrices(graph)
-    for name, n_in in names.items():
-        weights.matrix(name, n_in)
-    types = {name: file.tensors[name].type_id for name in names}
     executor = Executor(
         spec,
         graph,
@@ -173,20 +244,22 @@ def _compiled(
         f32=options.f32_activations,
     )
     undo.append(executor.close)
-    nbytes = weights.touch(names, lambda done, total: progress("weights", done, total), abort)
-    owned = weights.own(names, len(placement.workers.cores), abort)
+    nbytes = weights.touch(types, lambda done, total: progress("weights", done, total), abort)
     home = placement.devices[0]
-    holdings = (
-        Holding(home, "weights", nbytes, mapped=not owned),
-        Holding(home, "derived", executor.ropes.nbytes + executor.derived.nbytes + weights.derived_bytes),
+    later = (
         Holding(home, "kv", sum(group.n_needed * group.block_bytes for group in cache.groups)),
         Holding(home, "kept windows", sum((group.n_blocks - group.n_needed) * group.block_bytes for group in cache.groups)),
         *((Holding(home, "state", states.nbytes),) if states.nbytes else ()),
         Holding(home, "workspace", executor.workspace_bytes),
     )
-    return LoadedModel(
-        spec, n_ctx, cache.groups, weights, cache, states, slots, executor, Residency(holdings, _read_per_token(file, graph))
+    holdings = (
+        Holding(home, "weights", nbytes, mapped=True),
+        Holding(home, "derived", executor.ropes.nbytes + executor.derived.nbytes + weights.derived_bytes),
+        *later,
     )
+    owning = weights.owning(_shares(graph), len(placement.workers.cores), sum(one.nbytes for one in later))
+    residency = Residency(holdings, _read_per_token(file, graph))
+    return LoadedModel(spec, n_ctx, cache.groups, weights, cache, states, slots, executor, residency, notes, owning)
 
 
 def _matrices(graph: Graph) -> dict[str, int]:
@@ -201,6 +274,19 @@ def _matrices(graph: Graph) -> dict[str, int]:
             found |= {op.gate: op.x.width, op.up: op.x.width, op.down: op.n_ff}
         elif isinstance(op, LatentAttention):
             found |= {one.weight: one.n_in for one in (op.mla.absorb, op.mla.k, op.mla.v) if not one.transposed}
+    return found
+
+
+def _shares(graph: Graph) -> dict[str, float]:
+    """The part of each matrix that one decoded token reads: all of a linear layer, the chosen experts, a row of the embedding."""
+    found = {op.weight: 0.0 for op in graph.ops if isinstance(op, Embed)}
+    for op in graph.ops:
+        if isinstance(op, Linear):
+            found[op.weight] = 1.0
+        elif isinstance(op, Experts):
+            found |= dict.fromkeys((op.gate, op.up, op.down), op.chosen.width / op.n_experts)
+        elif isinstance(op, LatentAttention):
+            found |= {one.weight: 1.0 for one in (op.mla.absorb, op.mla.v) if not one.transposed}
     return found
 
 

@@ -22,7 +22,7 @@ from engine.program.lower import lower_lanes
 from engine.program.outline import outline_lanes
 from engine.program.plan import Lane, Plan
 from engine.runtime.cpu_lane import describe
-from engine.runtime.derived import DerivedWeights
+from engine.runtime.derived import DerivedWeights, derived_parts
 from engine.runtime.descriptor import Memory
 from engine.runtime.kv_cache import BLOCK, KvCache
 from engine.runtime.rope_table import RopeTables
@@ -58,7 +58,7 @@ class Pieced:
         cache = KvCache(self.spec, N_CTX, "f32", "f32", 128)
         self._states = StatePool(self.spec, plan_slots(self.spec, 1 << 24)[0])
         f32 = KV_TYPES.index("f32")
-        ropes, derived = RopeTables(weights, N_CTX), DerivedWeights(weights, self.spec, self.abort, f32=True)
+        ropes, derived = RopeTables(weights, N_CTX), DerivedWeights(weights, derived_parts(self.spec), self.abort, f32=True)
         memory = Memory(weights, derived, ropes, cache.layers, f32, f32, self._states)
         self._keep = weights, cache, memory
         self._groups = cache.groups
