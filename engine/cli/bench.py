@@ -60,6 +60,8 @@ def run(args: argparse.Namespace) -> int:
         raise InvalidRequest("-r must be at least 1")
     longest = max(args.d) + max(*args.p, *args.n, 1)
     with opened(args, longest) as direct:
+        while direct.model.settling:
+            direct.model.settle()
         options = load_options(args)
         cost = work(direct, options)
         threads = options.n_threads or len(os.sched_getaffinity(0))

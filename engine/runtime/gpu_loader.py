@@ -42,6 +42,8 @@ class Placed:
     state_slots: tuple[int, int]
     holdings: tuple[Holding, ...]
     names: Mapping[Device, str]
+    on_cpu: frozenset[str]
+    """The tensors that the CPU reads."""
 
 
 def load_placed(
@@ -109,17 +111,19 @@ def load_placed(
         undo.append(cpu.close)
     executor = GpuExecutor(spec, plans, tuple(sides), cpu, states, inputs, abort)
     undo.append(executor.close)
-    mapped, owned = _bring(weights, tensors_of(cpu_ops), sides, placement, progress, abort)
+    on_cpu = tensors_of(cpu_ops)
+    mapped = _bring(weights, on_cpu, sides, progress, abort)
     executor.warm_up(lambda done, total: progress("warmup", done, total))
     holdings = [
-        *(Holding(home, "weights", mapped, mapped=not owned) for _ in range(bool(mapped))),
+        *(Holding(home, "weights", mapped, mapped=True) for _ in range(bool(mapped))),
         Holding(home, "derived", ropes.nbytes + derived.nbytes + weights.derived_bytes),
         *_cpu_holdings(home, cache, states),
         *(Holding(home, "workspace", cpu.workspace_bytes) for _ in range(cpu is not None) if cpu is not None),
     ]
     for side in sides:
         holdings += _holdings(side)
-    return Placed(executor, cache, states, slots, tuple(holdings), {side.name: side.device.name for side in sides})
+    names: Mapping[Device, str] = {side.name: side.device.name for side in sides}
+    return Placed(executor, cache, states, slots, tuple(holdings), names, on_cpu)
 
 
 def _turned(ops: Sequence[object]) -> tuple[HeadMatrices, ...]:
@@ -158,11 +162,10 @@ def _bring(
     weights: Weights,
     on_cpu: frozenset[str],
     sides: Sequence[GpuSide],
-    placement: Placement,
     progress: Progress,
     abort: AbortFlag,
-) -> tuple[int, int]:
-    """Reads all weights to where they belong: bytes on the CPU, and how many of them are in memory of our own."""
+) -> int:
+    """Reads all weights to where they belong; the bytes on the CPU."""
     total = sum(weights.tensor(name).nbytes for name in on_cpu) + sum(side.weights.nbytes for side in sides)
     done = 0
     progress("weights", 0, total)
@@ -170,9 +173,7 @@ def _bring(
         before = done
         side.weights.upload(lambda n, before=before: progress("weights", before + n, total), abort)  # type: ignore[misc]
         done += side.weights.nbytes
-    nbytes = weights.touch(on_cpu, lambda n, _: progress("weights", done + n, total), abort)
-    owned = weights.own(on_cpu, len(placement.workers.cores), abort)
-    return nbytes, owned
+    return weights.touch(on_cpu, lambda n, _: progress("weights", done + n, total), abort)
 
 
 def _cpu_holdings(home: Numa, cache: KvCache, states: StatePool) -> list[Holding]:

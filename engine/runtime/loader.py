@@ -18,12 +18,13 @@ from engine.graph.ops import Embed, Experts, Graph, LatentAttention, Linear
 from engine.graph.reference import ReferenceModel
 from engine.hardware.machine import this_machine
 from engine.placement.options import LoadOptions
-from engine.placement.placement import Device, Gpu, Placement, default_placement
+from engine.placement.placement import Device, Gpu, Numa, Placement, default_placement
 from engine.runtime.cache_groups import BLOCK, CacheGroup, plan_groups
 from engine.runtime.choice import choose_placement
 from engine.runtime.derived import head_bytes
 from engine.runtime.executor import Executor, PlanRunner
 from engine.runtime.kv_cache import KvCache, context_of
+from engine.runtime.owning import Owning
 from engine.runtime.residency import Holding, Residency
 from engine.runtime.states import StatePool, plan_slots, snapshot_budget
 from engine.runtime.step import StepBatch
@@ -50,6 +51,7 @@ class LoadedModel:
         residency: Residency,
         notes: tuple[str, ...] = (),
         names: Mapping[Device, str] = NO_NAMES,
+        owning: Owning | None = None,
     ) -> None:
         """notes: what of the placement that was asked for could not be met, one sentence each. names: of GPUs."""
         self.notes = notes
@@ -57,7 +59,8 @@ class LoadedModel:
         self.spec = spec
         self.n_ctx = n_ctx
         self.cache_groups = groups
-        self.residency = residency
+        self._residency = residency
+        self._owning = owning
         self._weights = weights
         self._cache = cache
         self._states = states
@@ -77,7 +80,30 @@ class LoadedModel:
             self._weights.check_lost()  # explains every other failure
             raise
         self._weights.check_lost()
+        if self._owning is not None:
+            self._owning.beside_steps(self.last_step_s)
         return logits
+
+    @property
+    def residency(self) -> Residency:
+        """What lies where by now."""
+        return self._residency if self._owning is None else self._residency.owned(self._owning.owned_bytes)
+
+    @property
+    def settling(self) -> bool:
+        """Whether weights are still to be taken into memory of our own. Steps run at any time, a little slower until then."""
+        return self._owning is not None and not self._owning.done
+
+    @property
+    def owns(self) -> bool:
+        """Whether weights lie in memory of our own, which the system cannot take."""
+        return self._owning is not None and self._owning.owned_bytes > 0
+
+    def settle(self) -> None:
+        """For when there are no steps to make: takes more weights, or gives some back where the system is short of memory."""
+        if self._owning is not None:
+            self._owning.advance()
+            self._owning.relieve()
 
     @property
     def executor(self) -> PlanRunner | None:
@@ -104,6 +130,8 @@ class LoadedModel:
     def close(self) -> None:
         """Gives memory and threads back. Idempotent."""
         self._stepper.close()
+        if self._owning is not None:
+            self._owning.close()
         if self._cache is not None:
             self._cache.close()
         if self._states is not None:
@@ -199,6 +227,11 @@ def _on_devices(
         placed = load_placed(file, spec, graph, options, placement, n_ctx, weights, types, undo, progress, abort)
     except OutOfDeviceMemory as error:
         raise with_move(error, Estimator(spec, graph, file.tensors, options, this_machine()), placement) from error
+    owning = None
+    if placed.on_cpu:
+        shares = {name: share for name, share in _shares(graph).items() if name in placed.on_cpu}
+        later = sum(one.nbytes for one in placed.holdings if isinstance(one.device, Numa) and one.owner != "weights")
+        owning = weights.owning(shares, len(placement.workers.cores), later)
     return LoadedModel(
         spec,
         n_ctx,
@@ -211,6 +244,7 @@ def _on_devices(
         Residency(placed.holdings, _read_per_token(file, graph)),
         notes,
         placed.names,
+        owning,
     )
 
 
@@ -249,18 +283,21 @@ def _on_cpu(
     )
     undo.append(executor.close)
     nbytes = weights.touch(types, lambda done, total: progress("weights", done, total), abort)
-    owned = weights.own(types, len(placement.workers.cores), abort)
     home = placement.devices[0]
-    holdings = (
-        Holding(home, "weights", nbytes, mapped=not owned),
-        Holding(home, "derived", executor.ropes.nbytes + executor.derived.nbytes + weights.derived_bytes),
+    later = (
         Holding(home, "kv", sum(group.n_needed * group.block_bytes for group in cache.groups)),
         Holding(home, "kept windows", sum((group.n_blocks - group.n_needed) * group.block_bytes for group in cache.groups)),
         *((Holding(home, "state", states.nbytes),) if states.nbytes else ()),
         Holding(home, "workspace", executor.workspace_bytes),
     )
+    holdings = (
+        Holding(home, "weights", nbytes, mapped=True),
+        Holding(home, "derived", executor.ropes.nbytes + executor.derived.nbytes + weights.derived_bytes),
+        *later,
+    )
+    owning = weights.owning(_shares(graph), len(placement.workers.cores), sum(one.nbytes for one in later))
     residency = Residency(holdings, _read_per_token(file, graph))
-    return LoadedModel(spec, n_ctx, cache.groups, weights, cache, states, slots, executor, residency, notes)
+    return LoadedModel(spec, n_ctx, cache.groups, weights, cache, states, slots, executor, residency, notes, owning=owning)
 
 
 def _matrices(graph: Graph) -> dict[str, int]:
@@ -275,6 +312,19 @@ def _matrices(graph: Graph) -> dict[str, int]:
             found |= {op.gate: op.x.width, op.up: op.x.width, op.down: op.n_ff}
         elif isinstance(op, LatentAttention):
             found |= {one.weight: one.n_in for one in (op.mla.absorb, op.mla.k, op.mla.v) if not one.transposed}
+    return found
+
+
+def _shares(graph: Graph) -> dict[str, float]:
+    """The part of each matrix that one decoded token reads: all of a linear layer, the chosen experts, a row of the embedding."""
+    found = {op.weight: 0.0 for op in graph.ops if isinstance(op, Embed)}
+    for op in graph.ops:
+        if isinstance(op, Linear):
+            found[op.weight] = 1.0
+        elif isinstance(op, Experts):
+            found |= dict.fromkeys((op.gate, op.up, op.down), op.chosen.width / op.n_experts)
+        elif isinstance(op, LatentAttention):
+            found |= {one.weight: 1.0 for one in (op.mla.absorb, op.mla.v) if not one.transposed}
     return found
 
 

@@ -15,44 +15,9 @@ from kernels_pyx.arena import Arena
 from kernels_pyx.executor import OP_DTYPE, AbortFlag, CpuProgram
 from kernels_pyx.handoff import FAR, LATE, LINE_BYTES, STOPPED, Handoff, handoff_bytes
 from kernels_pyx.pool import Pool
+from tests.helpers.adder import WIDTH, Adder
 
-WIDTH = 64
-ROW = 4 * WIDTH
 F32 = npt.NDArray[np.float32]
-
-
-class Adder:
-    """n times: receives x (flag 2i), y += x, sends y (flag 2i + 1)."""
-
-    def __init__(self, n: int, n_workers: int = 2, limit_s: float = 20.0) -> None:
-        self.n = n
-        self.arena = Arena(2 * ROW)
-        self.x, self.y = np.frombuffer(self.arena, np.float32).reshape(2, WIDTH)
-        self.ops = np.zeros(3 * n, OP_DTYPE)
-        for i in range(n):
-            recv, add, send = self.ops[3 * i : 3 * i + 3]
-            recv["kind"], recv["flag"] = Kind.RECV, 2 * i
-            add["kind"], add["flags"], add["width"] = Kind.ADD, Flag.SYNC, WIDTH
-            add["x_offset"], add["x_stride"], add["y_offset"][0], add["y_stride"][0] = 0, WIDTH, ROW, WIDTH
-            send["kind"], send["flag"] = Kind.SEND, 2 * i + 1
-        self.pool, self.abort = Pool([-1] * n_workers), AbortFlag()
-        self.words = Arena(handoff_bytes(2 * n))
-        self.handoff = Handoff(self.words, 2 * n, limit_s=limit_s)
-        self._program: CpuProgram | None = None
-
-    def program(self) -> CpuProgram:
-        if self._program is None:
-            self._program = CpuProgram(self.ops, self.arena, self.pool, max_rows=1, max_position=1, n_blocks=1)
-        return self._program
-
-    def run(self, handoff: Handoff | None = None) -> tuple[bool, int]:
-        zero, none = np.zeros(1, np.int32), np.zeros(0, np.int32)
-        logits = np.zeros((0, 1), np.float32)
-        table = np.zeros((1, 1, 1), np.int32)
-        return self.program().run(zero, zero, zero, table, none, logits, self.abort, handoff=handoff or self.handoff)
-
-    def next_step(self) -> None:
-        self.handoff.epoch = (self.handoff.epoch + 1) & 0xFFFFFFFF
 
 
 class Player(threading.Thread):
