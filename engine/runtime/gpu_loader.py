@@ -11,7 +11,7 @@ from engine.estimate.states import MAX_SNAPSHOT_BYTES, SNAPSHOT_SHARE
 from engine.gguf.info import GgufFile
 from engine.graph.ops import Graph
 from engine.placement.options import KV_TYPES, LoadOptions
-from engine.placement.placement import Device, Gpu, Numa, Placement
+from engine.placement.placement import Device, Gpu, Numa, Placement, WorkerPlan
 from engine.program.plan import Plan
 from engine.quants.formats import BY_ID
 from engine.runtime.buckets import lower_all
@@ -107,7 +107,8 @@ def load_placed(
     derived = DerivedWeights(weights, _turned(cpu_ops), abort, f32=f32)
     cpu = None
     if lanes:
-        cpu = _compile(plans, placement, weights, derived, ropes, cache, states, n_ctx, f32=f32)
+        workers = workers_beside(placement.workers, options, devices)
+        cpu = _compile(plans, placement, workers, weights, derived, ropes, cache, states, n_ctx, f32=f32)
         undo.append(cpu.close)
     executor = GpuExecutor(spec, plans, tuple(sides), cpu, states, inputs, abort)
     undo.append(executor.close)
@@ -134,6 +135,7 @@ def _turned(ops: Sequence[object]) -> tuple[HeadMatrices, ...]:
 def _compile(
     plans: tuple[Plan, ...],
     placement: Placement,
+    workers: WorkerPlan,
     weights: Weights,
     derived: DerivedWeights,
     ropes: RopeTables,
@@ -146,7 +148,16 @@ def _compile(
     k_type, v_type = KV_TYPES.index(placement.k_type), KV_TYPES.index(placement.v_type)
     memory = Memory(weights, derived, ropes, cache.layers, k_type, v_type, states)
     n_blocks = [group.n_blocks for group in cache.groups]
-    return CpuPrograms(plans, memory, placement.workers, n_blocks, n_ctx=n_ctx, f32=f32)
+    return CpuPrograms(plans, memory, workers, n_blocks, n_ctx=n_ctx, f32=f32)
+
+
+def workers_beside(workers: WorkerPlan, options: LoadOptions, devices: Sequence[GpuDevice]) -> WorkerPlan:
+    """Who works beside real GPUs: unless a number was asked for, two cores are left to the driver and to the thread that waits
+    for a device. With all of them spinning, an exchange takes twenty times as long.
+    """
+    if options.n_threads or all(device.emulated for device in devices):
+        return workers
+    return WorkerPlan(workers.cores[: max(1, len(workers.cores) - 2)])
 
 
 def _snapshot_budget(spec: ModelSpec, options: LoadOptions, devices: tuple[GpuDevice, ...], cpu_layers: frozenset[int]) -> int:
