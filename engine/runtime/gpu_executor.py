@@ -80,6 +80,8 @@ class GpuExecutor:
         Raises:
             Cancelled: the flag was set. OutOfMemory, DeviceLost.
         """
+        for side in self._sides:
+            side.device.synchronize()  # what was cleared and copied so far was enqueued elsewhere
         decode = [i for i, plan in enumerate(self.plans) if plan.phase == "decode"]
         for done, i in enumerate(reversed(decode)):
             if self._abort.is_set:

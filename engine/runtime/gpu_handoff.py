@@ -32,6 +32,7 @@ class Meeting:
         self._pinned = Pinned(arena, tuple(memory.device for memory in memories.values()))
         self.host = Handoff(memoryview(arena), n_flags, limit_s=LIMIT_S)
         words = self._pinned.bytes[: handoff_bytes(n_flags)].view(torch.int32).view(-1, LINE)
+        self._devices = {device: memory.device for device, memory in memories.items()}
         self.flags: dict[Device, GpuFlags] = {}
         for lane in plan.lanes:
             if isinstance(lane.device, Gpu):
@@ -48,9 +49,9 @@ class Meeting:
     def reset(self) -> None:
         """Both sides count from 0 again, and nothing is stopped. Only while no step is under way."""
         self.host.reset(0)
-        for flags in self.flags.values():
+        for device, flags in self.flags.items():
             flags.reset(0)
-        torch.cuda.synchronize()
+            self._devices[device].synchronize()
 
     def problem(self) -> EngineError | None:
         """Why the step that has ended was given up; None: it was not."""

@@ -18,7 +18,7 @@ from engine.runtime.buckets import lower_all
 from engine.runtime.cpu_programs import CpuPrograms, cpu_lane
 from engine.runtime.derived import DerivedWeights
 from engine.runtime.descriptor import Memory
-from engine.runtime.gpu import GpuDevice, device_of, open_gpus
+from engine.runtime.gpu import GpuDevice, open_gpus
 from engine.runtime.gpu_executor import GpuExecutor
 from engine.runtime.gpu_inputs import InputLayout
 from engine.runtime.gpu_side import GpuSide, head_parts, layers_on, tensors_of
@@ -64,8 +64,7 @@ def load_placed(
     Raises:
         OutOfMemory, PlacementError, UnsupportedModel, GgufError, ModelChanged, InvalidRequest, Cancelled, DeviceLost.
     """
-    found = open_gpus()
-    devices = tuple(device_of(found, where.index) for where in placement.devices if isinstance(where, Gpu))
+    devices = open_gpus(where.index for where in placement.devices if isinstance(where, Gpu))
     f32, chunk = options.f32_activations, min(options.prefill_chunk, n_ctx)
     plans = lower_all(spec, graph, placement, types, chunk, f32=f32)
     home = next((where for where in placement.devices if isinstance(where, Numa)), Numa(0))

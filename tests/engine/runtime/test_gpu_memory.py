@@ -55,14 +55,28 @@ def test_what_does_not_fit_is_refused_and_changes_nothing() -> None:
 
 def test_devices_are_those_of_the_setting(monkeypatch: pytest.MonkeyPatch) -> None:
     need_torch()
-    from engine.runtime.gpu import device_of, open_gpus
+    from engine.runtime.gpu import open_gpus
 
     monkeypatch.setenv("LAYERDECK_GPU", "emulate:2x8")
-    devices = open_gpus()
-    assert [(str(one), one.capacity, one.emulated) for one in devices] == [("gpu0", 8 << 30, True), ("gpu1", 8 << 30, True)]
-    assert device_of(devices, 1) is devices[1]
+    assert [(str(one), one.capacity, one.emulated) for one in open_gpus((1,))] == [("gpu1", 8 << 30, True)]
+    assert [str(one) for one in open_gpus((1, 0, 1))] == ["gpu0", "gpu1"]
     with pytest.raises(PlacementError, match="names gpu2, but there is only gpu0, gpu1; place its parts elsewhere"):
-        device_of(devices, 2)
+        open_gpus((0, 2))
     monkeypatch.setenv("LAYERDECK_GPU", "none")
     with pytest.raises(PlacementError, match="no part can be placed on a GPU: GPUs are switched off"):
-        open_gpus()
+        open_gpus((0,))
+
+
+def test_what_torch_raises_becomes_a_sentence() -> None:
+    device = memory_of(8).device
+    import torch
+
+    from engine.errors import DeviceLost
+    from engine.runtime.gpu import guarded
+
+    with pytest.raises(OutOfDeviceMemory, match=r"needs 2,147,483,648 bytes on gpu0 and"), guarded(device):
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 139 GiB")
+    with pytest.raises(DeviceLost, match="HIP error: unspecified launch failure"), guarded(device):
+        raise RuntimeError("HIP error: unspecified launch failure\nmore")
+    with pytest.raises(RuntimeError, match="shape"), guarded(device):
+        raise RuntimeError("shape '[2]' is invalid for input of size 3")
