@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import torch
+from torch import Tensor
 
 from engine.errors import DeviceLost, EngineError
 from engine.placement.placement import Device, Gpu
@@ -36,11 +37,12 @@ class Meeting:
         self.flags: dict[Device, GpuFlags] = {}
         for lane in plan.lanes:
             if isinstance(lane.device, Gpu):
-                memory = memories[lane.device]
-                with torch.cuda.device(memory.device.torch_device):
-                    room = memory.allocator("workspace", "the flags of a plan")
-                    self.flags[lane.device] = GpuFlags(words, room, asm=True, limit_s=LIMIT_S)
+                self.flags[lane.device] = self._flags_of(memories[lane.device], words)
         self.reset()
+
+    def _flags_of(self, memory: GpuMemory, words: Tensor) -> GpuFlags:
+        with torch.cuda.device(memory.device.torch_device):
+            return GpuFlags(words, memory.allocator("workspace", "the flags of a plan"), asm=True, limit_s=LIMIT_S)
 
     def next_step(self) -> None:
         """Before a step: the host counts on as the kernels at the head of each graph do."""
