@@ -39,6 +39,10 @@ class OutOfMemory(EngineError):
     """An allocation that failed; the message names the device and the bytes asked for and free."""
 
 
+class DeviceLost(EngineError):
+    """A GPU that met a fault or went away; what it computed is void."""
+
+
 class TemplateError(EngineError):
     """A chat template that is broken, hostile, or refused the messages."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -53,7 +53,7 @@ class DerivedInfo:
 
 def derived_infos(spec: ModelSpec, types: Mapping[str, int], *, f32: bool = False) -> tuple[DerivedInfo, ...]:
     """Every weight that loading the model makes. types: ggml type id of each tensor."""
-    return tuple(_info(part, types[part.weight], f32) for block in spec.blocks for part in _parts(block.mixer))
+    return tuple(_info(part, types[part.weight], f32) for part in derived_parts(spec))
 
 
 def _info(part: HeadMatrices, source_type: int, f32: bool) -> DerivedInfo:
@@ -62,8 +62,9 @@ def _info(part: HeadMatrices, source_type: int, f32: bool) -> DerivedInfo:
     return DerivedInfo(part.weight, form.name, (part.n_in, part.n_out, part.n_heads), nbytes)
 
 
-def _parts(mixer: object) -> tuple[HeadMatrices, ...]:
-    return mixer.derived if isinstance(mixer, Mla) else ()
+def derived_parts(spec: ModelSpec) -> tuple[HeadMatrices, ...]:
+    """What a model's file holds the wrong way round."""
+    return tuple(part for block in spec.blocks if isinstance(block.mixer, Mla) for part in block.mixer.derived)
 
 
 def head_bytes(part: HeadMatrices, source_type: int) -> int:
@@ -72,26 +73,34 @@ def head_bytes(part: HeadMatrices, source_type: int) -> int:
     return part.n_heads * part.n_out * form.row_bytes(part.n_in)
 
 
+def derive(weights: Weights, part: HeadMatrices, *, f32: bool) -> tuple[npt.NDArray[np.uint8], QuantFormat]:
+    """The bytes of the matrices of all heads, side by side, and what they are stored as.
+
+    Raises:
+        UnsupportedModel, GgufError: see `Weights`.
+    """
+    source = weights.matrix(part.weight, part.n_out)
+    form = derived_format(part, source.type_id, f32=f32)
+    return _stored(_turned(part, weights.values(part.weight)), form), form
+
+
 class DerivedWeights:
     """Owns what it makes; addresses are valid as long as it lives."""
 
-    def __init__(self, weights: Weights, spec: ModelSpec, abort: AbortFlag, *, f32: bool) -> None:
-        """Makes every derived weight of the model. f32: see `derived_format`.
+    def __init__(self, weights: Weights, parts: Iterable[HeadMatrices], abort: AbortFlag, *, f32: bool) -> None:
+        """Makes derived weights of `parts`. f32: see `derived_format`.
 
         Raises:
             Cancelled: the flag was set. UnsupportedModel, GgufError: see `Weights`.
         """
         self._kept: list[npt.NDArray[np.uint8]] = []
         self._made: dict[HeadMatrices, DerivedWeight] = {}
-        for block in spec.blocks:
-            for part in _parts(block.mixer):
-                if abort.is_set:
-                    raise Cancelled("loading was stopped")
-                source = weights.matrix(part.weight, part.n_out)
-                form = derived_format(part, source.type_id, f32=f32)
-                raw = _stored(_turned(part, weights.values(part.weight)), form)
-                self._kept.append(raw)
-                self._made[part] = DerivedWeight(raw.ctypes.data, form.ggml_id, form.row_bytes(part.n_in), raw.nbytes)
+        for part in parts:
+            if abort.is_set:
+                raise Cancelled("loading was stopped")
+            raw, form = derive(weights, part, f32=f32)
+            self._kept.append(raw)
+            self._made[part] = DerivedWeight(raw.ctypes.data, form.ggml_id, form.row_bytes(part.n_in), raw.nbytes)
 
     def of(self, part: HeadMatrices) -> DerivedWeight:
         """What was made for `part`."""

@@ -67,31 +67,54 @@ def layer_bytes(spec: ModelSpec, layer: int, k_type: KvType, v_type: KvType) -> 
 
 
 class KvCache:
-    """The pools of all cache groups, zeroed, so that no stale value is ever read as a number that is not finite."""
+    """The pools of all cache groups, zeroed, so that no stale value is ever read as a number that is not finite.
 
-    def __init__(self, spec: ModelSpec, n_ctx: int, k_type: KvType, v_type: KvType, chunk: int) -> None:
+    block_bytes: by group, of the layers that lie here.
+    """
+
+    def __init__(
+        self,
+        spec: ModelSpec,
+        n_ctx: int,
+        k_type: KvType,
+        v_type: KvType,
+        chunk: int,
+        *,
+        layers: frozenset[int] | None = None,
+    ) -> None:
         """Room for n_ctx tokens; chunk: most tokens in a step, for which layers with a window need room beside it.
+
+        layers: those that lie here, None: all. The groups are those of the whole model, wherever its layers lie.
 
         Raises:
             OutOfMemory: more than is free.
         """
         per_token = token_bytes(spec, k_type, v_type)
         self.groups: tuple[CacheGroup, ...] = plan_groups(spec, n_ctx, chunk, tuple(BLOCK * one for one in per_token))
-        self.nbytes = sum(group.nbytes for group in self.groups)
+        here = {layer: index for layer, index in groups_of(spec).items() if layers is None or layer in layers}
+        sizes = {layer: layer_bytes(spec, layer, k_type, v_type) for layer in here}
+        self.block_bytes = tuple(
+            sum(sum(sizes[layer]) for layer, group in here.items() if group == index) for index in range(len(self.groups))
+        )
+        pools = [group.n_blocks * nbytes for group, nbytes in zip(self.groups, self.block_bytes, strict=True)]
+        self.nbytes = sum(pools)
+        self.layers: dict[int, LayerCache] = {}
+        self._arena: Arena | None = None
+        if not self.nbytes:
+            return
         self._arena = allocate(self.nbytes, f"the cache for a context of {n_ctx} tokens", "choose a shorter context")
         at = [self._arena.address]
-        for group in self.groups:
-            at.append(at[-1] + group.nbytes)
-        layers: dict[int, LayerCache] = {}
-        for layer, index in groups_of(spec).items():
-            keys, values = layer_bytes(spec, layer, k_type, v_type)
-            layers[layer] = LayerCache(at[index], at[index] + keys, self.groups[index].block_bytes, index)
+        for nbytes in pools:
+            at.append(at[-1] + nbytes)
+        for layer, index in here.items():
+            keys, values = sizes[layer]
+            self.layers[layer] = LayerCache(at[index], at[index] + keys, self.block_bytes[index], index)
             at[index] += keys + values
-        self.layers: dict[int, LayerCache] = layers
 
     def close(self) -> None:
         """Gives the memory back. Idempotent."""
-        self._arena.close()
+        if self._arena is not None:
+            self._arena.close()
 
 
 def allocate(nbytes: int, what: str, advice: str) -> Arena:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -15,10 +14,10 @@ from engine.gguf.info import GgufFile
 from engine.graph.ops import Embed, Experts, Graph, LatentAttention, Linear
 from engine.graph.reference import ReferenceModel
 from engine.placement.options import LoadOptions
-from engine.placement.placement import default_placement
+from engine.placement.placement import Gpu, Placement, default_placement
 from engine.runtime.cache_groups import BLOCK, CacheGroup, plan_groups
 from engine.runtime.derived import head_bytes
-from engine.runtime.executor import Executor
+from engine.runtime.executor import Executor, PlanRunner
 from engine.runtime.kv_cache import KvCache, context_of
 from engine.runtime.residency import Holding, Residency
 from engine.runtime.states import StatePool, plan_slots, snapshot_budget
@@ -27,16 +26,6 @@ from engine.runtime.weights import Weights
 from kernels_pyx.executor import AbortFlag
 
 Progress = Callable[[str, int, int], None]
-
-
-class Stepper(Protocol):
-    """What runs steps: the executor, or the reference model."""
-
-    def step(self, batch: StepBatch) -> npt.NDArray[np.float32]:
-        """Logits [n_out, n_vocab]."""
-
-    def close(self) -> None:
-        """Gives everything back."""
 
 
 class LoadedModel:
@@ -51,7 +40,7 @@ class LoadedModel:
         cache: KvCache | None,
         states: StatePool | None,
         state_slots: tuple[int, int],
-        stepper: Stepper,
+        stepper: PlanRunner | ReferenceModel,
         residency: Residency,
     ) -> None:
         self.spec = spec
@@ -80,9 +69,9 @@ class LoadedModel:
         return logits
 
     @property
-    def executor(self) -> Executor | None:
-        """The compiled programs: plans and timings. None for the reference model."""
-        return self._stepper if isinstance(self._stepper, Executor) else None
+    def executor(self) -> PlanRunner | None:
+        """What runs the plans: plans and timings. None for the reference model."""
+        return None if isinstance(self._stepper, ReferenceModel) else self._stepper
 
     @property
     def last_step_s(self) -> float:
@@ -149,16 +138,42 @@ def _compiled(
     abort: AbortFlag,
 ) -> LoadedModel:
     placement = default_placement(spec, options)
+    names = _matrices(graph)
+    for name, n_in in names.items():
+        weights.matrix(name, n_in)
+    types = {name: file.tensors[name].type_id for name in names}
+    if any(isinstance(device, Gpu) for device in placement.devices):
+        # Not with the module: torch takes a second to import and hundreds of megabytes, which a CPU alone has no use for.
+        from engine.runtime.gpu_loader import load_placed
+
+        placed = load_placed(file, spec, graph, options, placement, n_ctx, weights, types, undo, progress, abort)
+        residency = Residency(placed.holdings, _read_per_token(file, graph))
+        groups = placed.cache.groups
+        return LoadedModel(
+            spec, n_ctx, groups, weights, placed.cache, placed.states, placed.state_slots, placed.executor, residency
+        )
+    return _on_cpu(file, spec, graph, options, placement, n_ctx, weights, types, undo, progress, abort)
+
+
+def _on_cpu(
+    file: GgufFile,
+    spec: ModelSpec,
+    graph: Graph,
+    options: LoadOptions,
+    placement: Placement,
+    n_ctx: int,
+    weights: Weights,
+    types: dict[str, int],
+    undo: list[Callable[[], None]],
+    progress: Progress,
+    abort: AbortFlag,
+) -> LoadedModel:
     chunk = min(options.prefill_chunk, n_ctx)
     cache = KvCache(spec, n_ctx, placement.k_type, placement.v_type, chunk)
     undo.append(cache.close)
     slots = plan_slots(spec, snapshot_budget(options.snapshot_bytes))
     states = StatePool(spec, slots[0])
     undo.append(states.close)
-    names = _matrices(graph)
-    for name, n_in in names.items():
-        weights.matrix(name, n_in)
-    types = {name: file.tensors[name].type_id for name in names}
     executor = Executor(
         spec,
         graph,
@@ -173,8 +188,8 @@ def _compiled(
         f32=options.f32_activations,
     )
     undo.append(executor.close)
-    nbytes = weights.touch(names, lambda done, total: progress("weights", done, total), abort)
-    owned = weights.own(names, len(placement.workers.cores), abort)
+    nbytes = weights.touch(types, lambda done, total: progress("weights", done, total), abort)
+    owned = weights.own(types, len(placement.workers.cores), abort)
     home = placement.devices[0]
     holdings = (
         Holding(home, "weights", nbytes, mapped=not owned),

@@ -50,19 +50,20 @@ def plan_slots(spec: ModelSpec, budget: int) -> tuple[int, int]:
 class StatePool:
     """Slots of memory that is taken as they are first written. layers: address of a layer's part of slot 0."""
 
-    def __init__(self, spec: ModelSpec, n_slots: int) -> None:
-        """n_slots: see `plan_slots`.
+    def __init__(self, spec: ModelSpec, n_slots: int, *, layers: frozenset[int] | None = None) -> None:
+        """n_slots: see `plan_slots`. layers: those whose states lie here, None: all; the slots are those of the whole model.
 
         Raises:
             OutOfMemory: more than is free.
         """
-        self.slot_bytes = state_bytes(spec)
+        shapes = [(layer, shape) for layer, shape in _shapes(spec) if layers is None or layer in layers]
+        self.slot_bytes = sum(4 * shape.state_floats for _, shape in shapes)
         self.n_slots = n_slots
         self.layers: dict[int, int] = {}
         self.nbytes = self.n_slots * self.slot_bytes
         self._arena = allocate(self.nbytes, "the state of recurrent layers", "allow fewer snapshots") if self.nbytes else None
         at = 0 if self._arena is None else self._arena.address
-        for layer, shape in _shapes(spec):
+        for layer, shape in shapes:
             self.layers[layer] = at
             at += 4 * shape.state_floats
         self._newest = np.zeros(self.n_slots // 2, np.int32)
