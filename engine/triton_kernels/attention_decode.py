@@ -42,7 +42,7 @@ def _finish(
     GATED: tl.constexpr,
 ):
     """Merges the splits of some heads of a row, multiplies with their gates and stores."""
-    found = merged(partials, stats, row * N_HEADS + head, there, n_used, SPLITS, ALL, TOGETHER, V_DIM, V_WIDE)
+    found = merged(partials, stats, row * N_HEADS + head, there, n_used, 0, SPLITS, ALL, TOGETHER, V_DIM, V_WIDE)
     d = tl.arange(0, V_WIDE)
     mask = there[:, None] & (d < V_DIM)[None, :]
     if GATED:

@@ -63,6 +63,7 @@ def _attend_tiles(
     softcap,
     key_begin,
     key_end,
+    first_seq,
     q_row,
     gate_row,
     out_row,
@@ -96,7 +97,7 @@ def _attend_tiles(
 ):
     """ROWS rows of one head and one sequence. carried: f32 [n_rows, n_heads, V_DIM + 2], sums, largest score, total."""
     # The last tiles have the most keys: they begin first.
-    tile, head, seq = tl.num_programs(0) - 1 - tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    tile, head, seq = tl.num_programs(0) - 1 - tl.program_id(0), tl.program_id(1), first_seq + tl.program_id(2)
     row = tile * ROWS + tl.arange(0, ROWS)
     mine = row < n_rows
     mine = mine & (tl.load(seqs + row, mask=mine, other=-1) == seq)
@@ -203,8 +204,9 @@ class TileConfig:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Keys [begin, end) of every head in scratch. carried: see `_attend_tiles`; first and last: of the pieces."""
+    """Keys [begin, end) of one sequence and every head in scratch. carried: see `_attend_tiles`; first, last: of the pieces."""
 
+    seq: int
     begin: int
     end: int
     carried: Tensor
@@ -230,7 +232,7 @@ def attend_tiles(
     assert cache.values is not None
     k_scales, v_scales, (d1, d2) = cache.k_scales, cache.v_scales, cut(heads.head_dim)
     table = pages.table
-    _attend_tiles[triton.cdiv(n_rows, config.rows), heads.n_heads, table.shape[0]](
+    _attend_tiles[triton.cdiv(n_rows, config.rows), heads.n_heads, table.shape[0] if piece is None else 1](
         q,
         cache.keys,
         cache.values,
@@ -248,6 +250,7 @@ def attend_tiles(
         heads.softcap,
         0 if piece is None else piece.begin,
         EVERY_KEY if piece is None else piece.end,
+        0 if piece is None else piece.seq,
         q.stride(0),
         0 if gate is None else gate.stride(0),
         out.stride(0),

@@ -45,14 +45,18 @@ def merged(
     place,
     there,
     n_used,
+    begin,
     SPLITS: tl.constexpr,
     ALL: tl.constexpr,
     TOGETHER: tl.constexpr,
     WIDTH: tl.constexpr,
     WIDE: tl.constexpr,
 ):
-    """[heads, WIDE] of n_used splits. ALL: the power of two that holds SPLITS; TOGETHER: splits read at a time."""
-    s, d = tl.arange(0, ALL), tl.arange(0, WIDE)
+    """Values [begin, begin + WIDE) of the heads, of n_used splits.
+
+    ALL: the power of two that holds SPLITS; TOGETHER: splits read at a time.
+    """
+    s, d = tl.arange(0, ALL), begin + tl.arange(0, WIDE)
     at = place.to(tl.int64) * SPLITS
     mask = there[:, None] & (s < n_used)[None, :]
     # Past L1: another multiprocessor wrote them while this one was running.

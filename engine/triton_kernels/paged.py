@@ -60,7 +60,9 @@ def load_tile(
         if SCALED:
             tile = tile * tl.load(scales + scale_start, mask=seen, other=0)[:, None]
     if KIND == Q8_0:
-        SIZE: tl.constexpr = 32 if WIDTH > 32 else WIDTH
+        # Runs that share a scale: FROM need not be the first value of a group.
+        EVEN: tl.constexpr = 32 if FROM % 32 == 0 else (16 if FROM % 16 == 0 else (8 if FROM % 8 == 0 else 1))
+        SIZE: tl.constexpr = EVEN if WIDTH > EVEN else WIDTH
         GROUPS: tl.constexpr = WIDTH // SIZE
         g = (FROM + tl.arange(0, GROUPS) * SIZE) // 32
         at = scales + scale_start[:, None] + g[None, :]

@@ -22,7 +22,7 @@ from engine.triton_kernels.workspace import Workspace
 from tests.helpers.gpu_steps import Steps, cache_of, floats, rows_of
 
 TORCH, PLAIN = AttentionForms(), Turn(None, None)
-STEPS = Steps((150, 33, 5, 64))
+STEPS = Steps((100, 33, 5, 64))
 
 
 def room() -> Workspace:
@@ -42,7 +42,8 @@ def close(out: torch.Tensor, wanted: torch.Tensor, *types: KvType) -> None:
     np.testing.assert_allclose(out, wanted, atol=5e-6 if set(types) == {"f32"} else 4e-3)
 
 
-DECODE = [(0, 149), (2, 4), (1, 32), (3, 63), (1, 31)]
+DECODE = [(0, 99), (2, 4), (1, 32), (3, 63), (1, 31)]
+TYPES: list[tuple[KvType, KvType]] = [*zip(KV_TYPES, KV_TYPES, strict=True), ("f16", "q8_0"), ("int8", "f32")]
 SHAPES = [
     Heads(4, 4, 64, 64, 0.125, 64),
     Heads(4, 2, 80, 80, 0.1, 80),
@@ -53,8 +54,10 @@ SHAPES = [
 ]
 
 
-@pytest.mark.parametrize("heads", SHAPES)
-@pytest.mark.parametrize(("k_type", "v_type"), [(one, one) for one in KV_TYPES] + [("f16", "q8_0"), ("int8", "f32")])
+CASES = [(heads, *types) for i, heads in enumerate(SHAPES) for j, types in enumerate(TYPES) if (i + j) % 3 == 0]
+
+
+@pytest.mark.parametrize(("heads", "k_type", "v_type"), CASES)
 @pytest.mark.parametrize("fused", [False, True])
 def test_decode(heads: Heads, k_type: KvType, v_type: KvType, fused: bool) -> None:
     cache, step = filled(heads, k_type, v_type), STEPS.rows(DECODE)
@@ -68,14 +71,13 @@ def test_decode(heads: Heads, k_type: KvType, v_type: KvType, fused: bool) -> No
 
 
 CHUNKS = [
-    [(0, p) for p in range(90, 150)],
-    [(3, p) for p in range(20)] + [(0, p) for p in range(90, 110)],
+    [(0, p) for p in range(58, 100)],
+    [(3, p) for p in range(20)] + [(0, p) for p in range(90, 100)],
     [(1, 32)],
 ]
 
 
-@pytest.mark.parametrize("heads", SHAPES)
-@pytest.mark.parametrize(("k_type", "v_type"), [(one, one) for one in KV_TYPES] + [("f16", "q8_0"), ("int8", "f32")])
+@pytest.mark.parametrize(("heads", "k_type", "v_type"), CASES)
 @pytest.mark.parametrize("rows", CHUNKS)
 def test_tiles(heads: Heads, k_type: KvType, v_type: KvType, rows: list[tuple[int, int]]) -> None:
     cache, step = filled(heads, k_type, v_type), STEPS.rows(rows)
@@ -87,9 +89,10 @@ def test_tiles(heads: Heads, k_type: KvType, v_type: KvType, rows: list[tuple[in
     close(out, wanted, k_type, v_type)
 
 
-@pytest.mark.parametrize("window", [None, 1, 31, 40, 200])
-@pytest.mark.parametrize("softcap", [0.0, 3.0])
-@pytest.mark.parametrize("sinks", [None, floats(9, 4)])
+@pytest.mark.parametrize(
+    ("window", "softcap", "sinks"),
+    [(None, 3.0, floats(9, 4)), (1, 0.0, floats(9, 4)), (31, 3.0, None), (40, 0.0, floats(9, 4)), (200, 0.0, None)],
+)
 def test_windows_sinks_and_caps(window: int | None, softcap: float, sinks: torch.Tensor | None) -> None:
     heads = Heads(4, 2, 32, 32, 0.3, 32, window, None if sinks is None else "sinks", softcap)
     cache = filled(replace(heads, window=None), "f32", "f32")

@@ -37,9 +37,14 @@ def same_cache(ours: Cache, theirs: Cache) -> None:
             np.testing.assert_allclose(one, other, rtol=2e-3 if one.dtype == torch.float16 else 1e-5, atol=1e-6)
 
 
+ROPES = [Rope("neox", 16, 1e4), Rope("norm", 40, 5e5), Rope("neox", 40, 1e4)]
+
+
 @pytest.mark.parametrize(("k_type", "v_type"), [*zip(KV_TYPES, KV_TYPES, strict=True), ("q8_0", "f32")])
-@pytest.mark.parametrize("rope", [Rope("neox", 16, 1e4), Rope("norm", 40, 5e5), Rope("neox", 40, 1e4)])
-@pytest.mark.parametrize(("whole", "last"), [(False, False), (True, False), (False, True), (True, True)])
+@pytest.mark.parametrize(
+    ("rope", "whole", "last"),
+    [(ROPES[0], False, False), (ROPES[1], True, False), (ROPES[2], False, True), (ROPES[0], True, True)],
+)
 def test_heads_are_turned_and_stored(k_type: KvType, v_type: KvType, rope: Rope, whole: bool, last: bool) -> None:
     heads = Heads(5, 3, 40, 24, 1.0, 80)
     turn = Turn(NORM, rope, whole, last)
@@ -85,13 +90,13 @@ def test_a_value_that_is_not_finite_makes_its_group_none() -> None:
 
 def test_many_rows_share_programs() -> None:
     """Then a program has several heads."""
-    heads, rope = Heads(16, 16, 16, 16, 1.0, 16), Rope("neox", 16, 1e4)
-    steps, turn = Steps((140,)), Turn(None, rope)
-    given, found = [floats(i, 140, 256) for i in range(3)], []
+    heads, rope = Heads(64, 64, 16, 16, 1.0, 16), Rope("neox", 16, 1e4)
+    steps, turn = Steps((40,)), Turn(None, rope)
+    given, found = [floats(i, 40, 1024) for i in range(3)], []
     for run in (position, TORCH.position):
         q, k, v = (x.clone() for x in given)
         cache = cache_of(steps.n_blocks, heads, "f16", "int8")
-        run(steps.rows(steps.all_rows()), q, k, v, heads, turn, turn, None, None, table(rope, 160), None, cache)
+        run(steps.rows(steps.all_rows()), q, k, v, heads, turn, turn, None, None, table(rope), None, cache)
         found.append((cache, q, k))
     same_cache(found[0][0], found[1][0])
     np.testing.assert_allclose(found[0][1], found[1][1], atol=3e-6)
