@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import cache as once
-from functools import partial
 
 import torch
 from torch import Tensor
@@ -78,8 +77,8 @@ class AttentionKernels:
     ) -> None:
         """See LaneLatentAttend."""
         pages = Pages(cache, step)
-        run = partial(latent_attend.latent_attend, self._workspace, _multiprocessors(q.device), latent_config(pages))
-        run(pages, absorbed, q, mla, out, rows=rows)
+        config, multiprocessors = latent_config(pages, mla.n_heads, rows=rows), _multiprocessors(q.device)
+        latent_attend.latent_attend(self._workspace, multiprocessors, config, pages, absorbed, q, mla, out, rows=rows)
 
     def latent_heads(self, step: StepInputs, q: Tensor, mla: Mla, cache: Cache, k: Matrix, v: Matrix, out: Tensor) -> None:
         """See LaneLatentHeads."""
@@ -97,6 +96,10 @@ def decode_config(pages: Pages) -> DecodeConfig:
     return DecodeConfig(keys=16, stages=1) if pages.exact else DecodeConfig(stages=4)
 
 
-def latent_config(pages: Pages) -> LatentConfig:
-    """What suits the cache: products of f32 keep to few registers."""
-    return LatentConfig(keys=16, warps=8, stages=1, queries=16) if pages.exact else LatentConfig()
+def latent_config(pages: Pages, n_heads: int, *, rows: bool) -> LatentConfig:
+    """What suits the cache and the queries: sums of 512 values for each of them must fit registers."""
+    if pages.exact:
+        return LatentConfig(keys=16, warps=8, stages=1, queries=16)
+    if pages.cache.k_scales is not None or not rows or n_heads > 16:
+        return LatentConfig(keys=32, warps=8)
+    return LatentConfig()

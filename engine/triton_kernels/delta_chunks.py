@@ -15,13 +15,11 @@ from torch import Tensor
 
 from engine.arch.spec import DeltaShape
 from engine.triton_kernels.delta import log_decay, places, sigmoid
-from engine.triton_kernels.paged import padded
+from engine.triton_kernels.paged import PRECISION, padded
 from engine.triton_kernels.tensors import DeltaState, NormWeight, StepInputs
 from engine.triton_kernels.workspace import Workspace
 
 CHUNK = tl.constexpr(64)
-PRECISION = tl.constexpr("tf32x3")
-"""Three products of tensor cores for one: about as exact as f32."""
 COLUMNS = 32
 """Of a slice."""
 ROWS = 16
@@ -67,7 +65,7 @@ def _convolve(
     N_SEQS: tl.constexpr, N_K: tl.constexpr, N_V: tl.constexpr, DIM: tl.constexpr, WIDE: tl.constexpr, TAPS: tl.constexpr,
     TILED: tl.constexpr, JOINED: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
-    """y [n_rows, channels]: queries and keys of unit length, values; some rows of one head. Also what the states remember of it."""
+    """y [n_rows, channels]: queries and keys of unit length, values; some rows of one head. And what states remember of it."""
     tile, slot, seq = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     EACH: tl.constexpr = N_V // N_K
     CHANNELS: tl.constexpr = (2 * N_K + N_V) * DIM

@@ -14,7 +14,7 @@ import triton.language as tl
 from torch import Tensor
 
 from engine.triton_kernels.dequantise import dequantise
-from engine.triton_kernels.paged import padded
+from engine.triton_kernels.paged import PRECISION, padded
 from engine.triton_kernels.tensors import Matrix
 from engine.triton_kernels.workspace import Workspace
 
@@ -60,7 +60,7 @@ def _heads(
         row = first + tl.arange(0, ROWS)
         mask = (row < n_rows)[:, None]
         value = tl.load(from_x[None, :] + row.to(tl.int64)[:, None] * x_row, mask=mask & (k < N_IN)[None, :], other=0)
-        found = tl.dot(value, tl.trans(weights), input_precision="tf32x3")
+        found = tl.dot(value, tl.trans(weights), input_precision=PRECISION)
         tl.store(to[None, :] + row.to(tl.int64)[:, None] * out_row, found, mask=mask & (o < N_OUT)[None, :])
 
 

@@ -1,7 +1,7 @@
 # mypy: disable-error-code="no-untyped-def, untyped-decorator, no-untyped-call, misc"
 """Latent attention for many rows: keys and values of every head are made once a chunk, piece by piece, and attended to as tiles.
 
-A piece is a cache of its own in scratch whose blocks lie in order; how many keys it holds is bounded by bytes, not by the context.
+A piece is a cache of its own in scratch whose blocks lie in order; how many keys it holds is bounded by bytes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from engine.arch.spec import Mla
 from engine.program.lane_ops import Heads
 from engine.triton_kernels.attention_prefill import Piece, attend_tiles, tile_config
 from engine.triton_kernels.heads import floats
-from engine.triton_kernels.paged import Pages, blocks_of, kind_of, load_tile, padded, starts
+from engine.triton_kernels.paged import PRECISION, Pages, blocks_of, kind_of, load_tile, padded, starts
 from engine.triton_kernels.tensors import Cache, Matrix
 from engine.triton_kernels.workspace import Workspace
 
@@ -57,8 +57,8 @@ def _make(
         inside = (r < RANK)[:, None]
         k_part = tl.load(wk + head * k_step + n[None, :] * RANK + r[:, None], mask=inside & (n < NOPE)[None, :], other=0)
         v_part = tl.load(wv + head * v_step + d[None, :] * RANK + r[:, None], mask=inside & (d < V_DIM)[None, :], other=0)
-        k_sums = tl.dot(c, k_part, k_sums, input_precision="tf32x3")
-        v_sums = tl.dot(c, v_part, v_sums, input_precision="tf32x3")
+        k_sums = tl.dot(c, k_part, k_sums, input_precision=PRECISION)
+        v_sums = tl.dot(c, v_part, v_sums, input_precision=PRECISION)
     turned = load_tile(pool, scales, place, scale_place, seen, RANK, ROT_WIDE, RANK + N_ROT, KIND, True)
     kind = keys.dtype.element_ty
     at = (key - begin).to(tl.int64)
@@ -101,7 +101,8 @@ def latent_heads(
     for seq, first in product(range(pages.table.shape[0]), pieces):
         last = min(first + n_blocks, capacity)
         _make[mla.n_heads, triton.cdiv((last - first) * block, tokens)](
-            cache.keys, cache.k_scales, wk, wv, step.positions, step.seq_of_row, pages.table[seq], keys, values, len(q), seq, first * block, last * block,
+            cache.keys, cache.k_scales, wk, wv, step.positions, step.seq_of_row, pages.table[seq], keys, values, len(q), seq,
+            first * block, last * block,
             cache.keys.stride(0), 0 if cache.k_scales is None else cache.k_scales.stride(0),
             k.step // k.row_bytes * mla.rank, v.step // v.row_bytes * mla.rank,
             N_HEADS=mla.n_heads, RANK=mla.rank, N_ROT=mla.rope.n_rot, ROT_WIDE=padded(mla.rope.n_rot), NOPE=k.n_out,

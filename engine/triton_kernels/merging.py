@@ -19,18 +19,9 @@ def splits_used(n_blocks, SPLITS: tl.constexpr, LEAST: tl.constexpr):
 
 @triton.jit
 def keep(
-    partials,
-    stats,
-    place,
-    used,
-    split,
-    sums,
-    largest,
-    total,
-    SPLITS: tl.constexpr,
-    WIDTH: tl.constexpr,
-    WIDE: tl.constexpr,
-):
+    partials, stats, place, used, split, sums, largest, total,
+    SPLITS: tl.constexpr, WIDTH: tl.constexpr, WIDE: tl.constexpr,
+):  # fmt: skip
     """Stores what one split found for some heads. place: [heads], row * n_heads + head; used: which of them there are."""
     at, d = place.to(tl.int64) * SPLITS + split, tl.arange(0, WIDE)
     tl.store(partials + at[:, None] * WIDTH + d[None, :], sums, mask=used[:, None] & (d < WIDTH)[None, :])
@@ -40,18 +31,9 @@ def keep(
 
 @triton.jit
 def merged(
-    partials,
-    stats,
-    place,
-    there,
-    n_used,
-    begin,
-    SPLITS: tl.constexpr,
-    ALL: tl.constexpr,
-    TOGETHER: tl.constexpr,
-    WIDTH: tl.constexpr,
-    WIDE: tl.constexpr,
-):
+    partials, stats, place, there, n_used, begin,
+    SPLITS: tl.constexpr, ALL: tl.constexpr, TOGETHER: tl.constexpr, WIDTH: tl.constexpr, WIDE: tl.constexpr,
+):  # fmt: skip
     """Values [begin, begin + WIDE) of the heads, of n_used splits.
 
     ALL: the power of two that holds SPLITS; TOGETHER: splits read at a time.

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
 import triton
 import triton.language as tl
 from torch import Tensor
@@ -19,6 +20,8 @@ F32, F16, Q8_0, INT8 = (tl.constexpr(kind) for kind in range(4))
 """How a pool is stored; of the 8-bit ones, a group of 32 values of Q8_0 has a scale, all values of INT8 have one."""
 LOG2E = tl.constexpr(1.4426950408889634)
 """Softmax is computed with powers of two."""
+PRECISION = tl.constexpr("ieee" if torch.version.hip else "tf32x3")
+"""Of products of f32 that are many: three products of tensor cores for one are about as exact."""
 
 
 @triton.jit
@@ -38,17 +41,9 @@ def starts(block, step, head, key, BLOCK: tl.constexpr, WIDTH: tl.constexpr):
 
 @triton.jit
 def load_tile(
-    pool,
-    scales,
-    start,
-    scale_start,
-    seen,
-    FROM: tl.constexpr,
-    WIDTH: tl.constexpr,
-    DIM: tl.constexpr,
-    KIND: tl.constexpr,
-    SCALED: tl.constexpr,
-):
+    pool, scales, start, scale_start, seen,
+    FROM: tl.constexpr, WIDTH: tl.constexpr, DIM: tl.constexpr, KIND: tl.constexpr, SCALED: tl.constexpr,
+):  # fmt: skip
     """[keys, WIDTH] values from FROM on, zeros beyond DIM and where not seen. INT8 that is not SCALED: the codes."""
     d = FROM + tl.arange(0, WIDTH)
     mask = seen[:, None]

@@ -22,24 +22,10 @@ ROUND = tl.constexpr(12582912.0)
 
 @triton.jit
 def turned(
-    x,
-    at,
-    there,
-    head,
-    position,
-    norm,
-    eps,
-    table,
-    WIDTH: tl.constexpr,
-    WIDE: tl.constexpr,
-    NORMED: tl.constexpr,
-    COUNT: tl.constexpr,
-    WHOLE: tl.constexpr,
-    LAST: tl.constexpr,
-    ROT_FROM: tl.constexpr,
-    N_ROT: tl.constexpr,
-    NEOX: tl.constexpr,
-):
+    x, at, there, head, position, norm, eps, table,
+    WIDTH: tl.constexpr, WIDE: tl.constexpr, NORMED: tl.constexpr, COUNT: tl.constexpr, WHOLE: tl.constexpr,
+    LAST: tl.constexpr, ROT_FROM: tl.constexpr, N_ROT: tl.constexpr, NEOX: tl.constexpr,
+):  # fmt: skip
     """[heads, WIDE]: the WIDTH values of each head (head h at x + at[h]), normed and turned.
 
     NORMED: the values that the norm is over, 0 = no norm; COUNT: that many in all; WHOLE: over all heads, with a weight for each;
@@ -96,17 +82,9 @@ def _weighed(value, factor, norm, head, source, d, mask, WIDTH: tl.constexpr, NO
 
 @triton.jit
 def stored(
-    pool,
-    scales,
-    value,
-    place,
-    scale_place,
-    there,
-    WIDTH: tl.constexpr,
-    WIDE: tl.constexpr,
-    KIND: tl.constexpr,
-    GROUPS: tl.constexpr,
-):
+    pool, scales, value, place, scale_place, there,
+    WIDTH: tl.constexpr, WIDE: tl.constexpr, KIND: tl.constexpr, GROUPS: tl.constexpr,
+):  # fmt: skip
     """Puts value [heads, WIDE] into the cache at place [heads]; 8-bit codes as the CPU kernels round them."""
     d = tl.arange(0, WIDE)
     mask = there[:, None] & (d < WIDTH)[None, :]
@@ -137,158 +115,64 @@ def own_block(tables, seqs, row, position, table_row, BLOCK: tl.constexpr):
 
 @triton.jit
 def _position(
-    q,
-    k,
-    v,
-    norm_q,
-    norm_k,
-    table,
-    q_scale,
-    keys,
-    values,
-    k_scales,
-    v_scales,
-    positions,
-    seqs,
-    tables,
-    eps_q,
-    eps_k,
-    q_row,
-    k_row,
-    v_row,
-    table_row,
-    k_step,
-    v_step,
-    ks_step,
-    vs_step,
-    N_HEADS: tl.constexpr,
-    KV_HEADS: tl.constexpr,
-    Q_STEP: tl.constexpr,
-    HEAD_DIM: tl.constexpr,
-    HEAD_WIDE: tl.constexpr,
-    V_DIM: tl.constexpr,
-    V_WIDE: tl.constexpr,
-    BLOCK: tl.constexpr,
-    Q_PARTS: tl.constexpr,
-    Q_HEADS: tl.constexpr,
-    K_HEADS: tl.constexpr,
-    N_ROT: tl.constexpr,
-    NEOX: tl.constexpr,
-    ROPE_Q: tl.constexpr,
-    ROPE_K: tl.constexpr,
-    NORM_Q: tl.constexpr,
-    NORM_K: tl.constexpr,
-    WHOLE: tl.constexpr,
-    LAST: tl.constexpr,
-    SCALED: tl.constexpr,
-    HAS_K: tl.constexpr,
-    STORE_K: tl.constexpr,
-    STORE_V: tl.constexpr,
-    K_KIND: tl.constexpr,
-    V_KIND: tl.constexpr,
-    K_GROUPS: tl.constexpr,
-    V_GROUPS: tl.constexpr,
-):
+    q, k, v, norm_q, norm_k, table, q_scale, keys, values, k_scales, v_scales, positions, seqs, tables, eps_q, eps_k, q_row,
+    k_row, v_row, table_row, k_step, v_step, ks_step, vs_step,
+    N_HEADS: tl.constexpr, KV_HEADS: tl.constexpr, Q_STEP: tl.constexpr, HEAD_DIM: tl.constexpr, HEAD_WIDE: tl.constexpr,
+    V_DIM: tl.constexpr, V_WIDE: tl.constexpr, BLOCK: tl.constexpr, Q_PARTS: tl.constexpr, Q_HEADS: tl.constexpr,
+    K_HEADS: tl.constexpr, N_ROT: tl.constexpr, NEOX: tl.constexpr, ROPE_Q: tl.constexpr, ROPE_K: tl.constexpr,
+    NORM_Q: tl.constexpr, NORM_K: tl.constexpr, WHOLE: tl.constexpr, LAST: tl.constexpr, SCALED: tl.constexpr,
+    HAS_K: tl.constexpr, STORE_K: tl.constexpr, STORE_V: tl.constexpr, K_KIND: tl.constexpr, V_KIND: tl.constexpr,
+    K_GROUPS: tl.constexpr, V_GROUPS: tl.constexpr,
+):  # fmt: skip
     """Q_HEADS query heads or K_HEADS KV heads of one row."""
     part, row = tl.program_id(0), tl.program_id(1)
     position = tl.load(positions + row)
-    if part < Q_PARTS:
-        head = part * Q_HEADS + tl.arange(0, Q_HEADS)
-        there, at, d = head < N_HEADS, head * Q_STEP, tl.arange(0, HEAD_WIDE)
-        x = q + row.to(tl.int64) * q_row
-        value = turned(
-            x,
-            at,
-            there,
-            head,
-            position,
-            norm_q,
-            eps_q,
-            table,
-            HEAD_DIM,
-            HEAD_WIDE,
-            HEAD_DIM if NORM_Q else 0,
-            N_HEADS * HEAD_DIM if WHOLE else HEAD_DIM,
-            WHOLE,
-            LAST,
-            0,
-            N_ROT if ROPE_Q else 0,
-            NEOX,
-        )
-        if SCALED:
-            value = value * tl.load(q_scale + position)
-        tl.debug_barrier()  # partners are read before they are written
-        tl.store(x + at[:, None] + d[None, :], value, mask=there[:, None] & (d < HEAD_DIM)[None, :])
-    else:
-        head = (part - Q_PARTS) * K_HEADS + tl.arange(0, K_HEADS)
-        there, at, d = head < KV_HEADS, head * HEAD_DIM, tl.arange(0, HEAD_WIDE)
-        slot = head * BLOCK + position % BLOCK
-        if STORE_K or STORE_V:
-            block = own_block(tables, seqs, row, position, table_row, BLOCK)
-        if HAS_K:
-            x = k + row.to(tl.int64) * k_row
+    if Q_PARTS:  # noqa: SIM102 - what is not there must not be compiled
+        if part < Q_PARTS:
+            head = part * Q_HEADS + tl.arange(0, Q_HEADS)
+            there, at, d = head < N_HEADS, head * Q_STEP, tl.arange(0, HEAD_WIDE)
+            x = q + row.to(tl.int64) * q_row
             value = turned(
-                x,
-                at,
-                there,
-                head,
-                position,
-                norm_k,
-                eps_k,
-                table,
-                HEAD_DIM,
-                HEAD_WIDE,
-                HEAD_DIM if NORM_K else 0,
-                KV_HEADS * HEAD_DIM if WHOLE else HEAD_DIM,
-                WHOLE,
-                LAST,
-                0,
-                N_ROT if ROPE_K else 0,
-                NEOX,
-            )
-            tl.debug_barrier()
+                x, at, there, head, position, norm_q, eps_q, table, HEAD_DIM, HEAD_WIDE, HEAD_DIM if NORM_Q else 0,
+                N_HEADS * HEAD_DIM if WHOLE else HEAD_DIM, WHOLE, LAST, 0, N_ROT if ROPE_Q else 0, NEOX,
+            )  # fmt: skip
+            if SCALED:
+                value = value * tl.load(q_scale + position)
+            tl.debug_barrier()  # partners are read before they are written
             tl.store(x + at[:, None] + d[None, :], value, mask=there[:, None] & (d < HEAD_DIM)[None, :])
-            if STORE_K:
-                place, scale_place = block * k_step + slot * HEAD_DIM, block * ks_step + slot * K_GROUPS
-                stored(keys, k_scales, value, place, scale_place, there, HEAD_DIM, HEAD_WIDE, K_KIND, K_GROUPS)
-        if STORE_V:
-            d = tl.arange(0, V_WIDE)
-            mask = there[:, None] & (d < V_DIM)[None, :]
-            value = tl.load(v + row.to(tl.int64) * v_row + head[:, None] * V_DIM + d[None, :], mask=mask, other=0)
-            place, scale_place = block * v_step + slot * V_DIM, block * vs_step + slot * V_GROUPS
-            stored(values, v_scales, value, place, scale_place, there, V_DIM, V_WIDE, V_KIND, V_GROUPS)
+    if HAS_K or STORE_V:  # noqa: SIM102
+        if part >= Q_PARTS:
+            head = (part - Q_PARTS) * K_HEADS + tl.arange(0, K_HEADS)
+            there, at, d = head < KV_HEADS, head * HEAD_DIM, tl.arange(0, HEAD_WIDE)
+            slot = head * BLOCK + position % BLOCK
+            if STORE_K or STORE_V:
+                block = own_block(tables, seqs, row, position, table_row, BLOCK)
+            if HAS_K:
+                x = k + row.to(tl.int64) * k_row
+                value = turned(
+                    x, at, there, head, position, norm_k, eps_k, table, HEAD_DIM, HEAD_WIDE, HEAD_DIM if NORM_K else 0,
+                    KV_HEADS * HEAD_DIM if WHOLE else HEAD_DIM, WHOLE, LAST, 0, N_ROT if ROPE_K else 0, NEOX,
+                )  # fmt: skip
+                tl.debug_barrier()
+                tl.store(x + at[:, None] + d[None, :], value, mask=there[:, None] & (d < HEAD_DIM)[None, :])
+                if STORE_K:
+                    place, scale_place = block * k_step + slot * HEAD_DIM, block * ks_step + slot * K_GROUPS
+                    stored(keys, k_scales, value, place, scale_place, there, HEAD_DIM, HEAD_WIDE, K_KIND, K_GROUPS)
+            if STORE_V:
+                d = tl.arange(0, V_WIDE)
+                mask = there[:, None] & (d < V_DIM)[None, :]
+                value = tl.load(v + row.to(tl.int64) * v_row + head[:, None] * V_DIM + d[None, :], mask=mask, other=0)
+                place, scale_place = block * v_step + slot * V_DIM, block * vs_step + slot * V_GROUPS
+                stored(values, v_scales, value, place, scale_place, there, V_DIM, V_WIDE, V_KIND, V_GROUPS)
 
 
 @triton.jit
 def _latent_position(
-    q,
-    x,
-    norm,
-    table,
-    pool,
-    scales,
-    positions,
-    seqs,
-    tables,
-    eps,
-    q_row,
-    x_row,
-    table_row,
-    step,
-    scale_step,
-    N_HEADS: tl.constexpr,
-    HEAD_DIM: tl.constexpr,
-    RANK: tl.constexpr,
-    N_ROT: tl.constexpr,
-    NEOX: tl.constexpr,
-    ROT_WIDE: tl.constexpr,
-    WIDE: tl.constexpr,
-    BLOCK: tl.constexpr,
-    PARTS: tl.constexpr,
-    TOGETHER: tl.constexpr,
-    KIND: tl.constexpr,
-    GROUPS: tl.constexpr,
-):
+    q, x, norm, table, pool, scales, positions, seqs, tables, eps, q_row, x_row, table_row, step, scale_step,
+    N_HEADS: tl.constexpr, HEAD_DIM: tl.constexpr, RANK: tl.constexpr, N_ROT: tl.constexpr, NEOX: tl.constexpr,
+    ROT_WIDE: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr, TOGETHER: tl.constexpr,
+    KIND: tl.constexpr, GROUPS: tl.constexpr,
+):  # fmt: skip
     """The ends of TOGETHER query heads of one row, or its latent row."""
     part, row = tl.program_id(0), tl.program_id(1)
     position = tl.load(positions + row)
@@ -302,24 +186,9 @@ def _latent_position(
     else:
         one, width = tl.arange(0, 1), RANK + N_ROT
         value = turned(
-            x + row.to(tl.int64) * x_row,
-            one,
-            one == 0,
-            one,
-            position,
-            norm,
-            eps,
-            table,
-            RANK + N_ROT,
-            WIDE,
-            RANK,
-            RANK,
-            False,
-            False,
-            RANK,
-            N_ROT,
-            NEOX,
-        )
+            x + row.to(tl.int64) * x_row, one, one == 0, one, position, norm, eps, table, RANK + N_ROT, WIDE, RANK, RANK,
+            False, False, RANK, N_ROT, NEOX,
+        )  # fmt: skip
         block, slot = own_block(tables, seqs, row, position, table_row, BLOCK), one + position % BLOCK
         place, scale_place = block * step + slot * width, block * scale_step + slot * GROUPS
         stored(pool, scales, value, place, scale_place, one == 0, RANK + N_ROT, WIDE, KIND, GROUPS)
@@ -372,59 +241,20 @@ def position(
     block = 1 if cache is None else cache.keys.shape[2]
     largest = max(q_heads if q_parts else 0, k_heads) * max(wide, v_wide)
     _position[q_parts + k_parts, len(given)](
-        q,
-        k,
-        v,
-        None if norm_q is None else norm_q.weight,
-        None if norm_k is None else norm_k.weight,
-        rope_table,
-        q_scale,
-        keys,
-        values,
-        k_scales,
-        v_scales,
-        step.positions,
-        step.seq_of_row,
-        tables,
-        0.0 if norm_q is None else norm_q.eps,
-        0.0 if norm_k is None else norm_k.eps,
-        0 if q is None else q.stride(0),
-        0 if k is None else k.stride(0),
-        0 if v is None else v.stride(0),
-        tables.stride(0),
-        0 if keys is None else keys.stride(0),
-        0 if values is None else values.stride(0),
-        _step_of(k_scales),
-        _step_of(v_scales),
-        N_HEADS=heads.n_heads,
-        KV_HEADS=heads.n_kv_heads,
-        Q_STEP=heads.q_step,
-        HEAD_DIM=heads.head_dim,
-        HEAD_WIDE=wide,
-        V_DIM=heads.v_dim,
-        V_WIDE=v_wide,
-        BLOCK=block,
-        Q_PARTS=q_parts,
-        Q_HEADS=q_heads,
-        K_HEADS=k_heads,
-        N_ROT=0 if rope_table is None else rope_table.shape[1],
-        NEOX=rope is not None and rope.kind == "neox",
-        ROPE_Q=turn_q.rope is not None,
-        ROPE_K=turn_k.rope is not None,
-        NORM_Q=norm_q is not None,
-        NORM_K=norm_k is not None,
-        WHOLE=whole,
-        LAST=last,
-        SCALED=q_scale is not None,
-        HAS_K=k is not None,
-        STORE_K=keys is not None,
-        STORE_V=values is not None,
-        K_KIND=0 if keys is None else kind_of(keys, k_scales),
-        V_KIND=0 if values is None else kind_of(values, v_scales),
-        K_GROUPS=_groups_of(k_scales),
-        V_GROUPS=_groups_of(v_scales),
-        num_warps=max(1, min(8, largest // 256)),
-    )
+        q, k, v, None if norm_q is None else norm_q.weight, None if norm_k is None else norm_k.weight, rope_table, q_scale,
+        keys, values, k_scales, v_scales, step.positions, step.seq_of_row, tables, 0.0 if norm_q is None else norm_q.eps,
+        0.0 if norm_k is None else norm_k.eps, 0 if q is None else q.stride(0), 0 if k is None else k.stride(0),
+        0 if v is None else v.stride(0), tables.stride(0), 0 if keys is None else keys.stride(0),
+        0 if values is None else values.stride(0), _step_of(k_scales), _step_of(v_scales),
+        N_HEADS=heads.n_heads, KV_HEADS=heads.n_kv_heads, Q_STEP=heads.q_step, HEAD_DIM=heads.head_dim, HEAD_WIDE=wide,
+        V_DIM=heads.v_dim, V_WIDE=v_wide, BLOCK=block, Q_PARTS=q_parts, Q_HEADS=q_heads, K_HEADS=k_heads,
+        N_ROT=0 if rope_table is None else rope_table.shape[1], NEOX=rope is not None and rope.kind == "neox",
+        ROPE_Q=turn_q.rope is not None, ROPE_K=turn_k.rope is not None, NORM_Q=norm_q is not None, NORM_K=norm_k is not None,
+        WHOLE=whole, LAST=last, SCALED=q_scale is not None, HAS_K=k is not None, STORE_K=keys is not None,
+        STORE_V=values is not None, K_KIND=0 if keys is None else kind_of(keys, k_scales),
+        V_KIND=0 if values is None else kind_of(values, v_scales), K_GROUPS=_groups_of(k_scales),
+        V_GROUPS=_groups_of(v_scales), num_warps=max(1, min(8, largest // 256)),
+    )  # fmt: skip
 
 
 def latent_position(
@@ -436,32 +266,9 @@ def latent_position(
     together = _wide(max(1, min(mla.n_heads, 512 // mla.rope.n_rot)))
     parts = -(-mla.n_heads // together)
     _latent_position[parts + 1, len(q)](
-        q,
-        row,
-        norm.weight,
-        rope_table,
-        cache.keys,
-        cache.k_scales,
-        step.positions,
-        step.seq_of_row,
-        pages.table,
-        norm.eps,
-        q.stride(0),
-        row.stride(0),
-        pages.table.stride(0),
-        cache.keys.stride(0),
-        _step_of(cache.k_scales),
-        N_HEADS=mla.n_heads,
-        HEAD_DIM=mla.head_dim,
-        RANK=mla.rank,
-        N_ROT=mla.rope.n_rot,
-        NEOX=kind == "neox",
-        ROT_WIDE=_wide(mla.rope.n_rot),
-        WIDE=wide,
-        BLOCK=pages.block,
-        PARTS=parts,
-        TOGETHER=together,
-        KIND=kind_of(cache.keys, cache.k_scales),
-        GROUPS=_groups_of(cache.k_scales),
-        num_warps=max(1, min(8, wide // 256)),
-    )
+        q, row, norm.weight, rope_table, cache.keys, cache.k_scales, step.positions, step.seq_of_row, pages.table, norm.eps,
+        q.stride(0), row.stride(0), pages.table.stride(0), cache.keys.stride(0), _step_of(cache.k_scales),
+        N_HEADS=mla.n_heads, HEAD_DIM=mla.head_dim, RANK=mla.rank, N_ROT=mla.rope.n_rot, NEOX=kind == "neox",
+        ROT_WIDE=_wide(mla.rope.n_rot), WIDE=wide, BLOCK=pages.block, PARTS=parts, TOGETHER=together,
+        KIND=kind_of(cache.keys, cache.k_scales), GROUPS=_groups_of(cache.k_scales), num_warps=max(1, min(8, wide // 256)),
+    )  # fmt: skip
