@@ -11,7 +11,7 @@ import os
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 import psutil
@@ -202,7 +202,8 @@ class GpuMemory:
         self._held.clear()
         self._small = self._large = 0
         if not self.device.emulated:
-            torch.cuda.empty_cache()
+            with suppress(RuntimeError):  # a lost device has nothing to give back
+                torch.cuda.empty_cache()
 
     def _count(self, nbytes: int, sign: int) -> None:
         if nbytes <= SMALL_BYTES:
