@@ -155,8 +155,8 @@ def _compile(
 def workers_beside(workers: WorkerPlan, ops: Sequence[LaneOp], options: LoadOptions, devices: Sequence[GpuDevice]) -> WorkerPlan:
     """Who works beside GPUs: the thread that asks alone where there is nothing but rows of the embedding to fetch.
 
-    Unless a number was asked for, two cores are left to the driver of real GPUs and to the thread that waits for a device. With all
-    of them spinning, an exchange takes twenty times as long.
+    Unless a number was asked for, two cores are left to the driver of real GPUs and to the thread that waits for a device. With
+    all of them spinning, an exchange takes twenty times as long.
     """
     if all(isinstance(op, LaneEmbed | LaneRows | LaneSend | LaneRecv) for op in ops):
         return WorkerPlan(workers.cores[:1])
