@@ -143,7 +143,8 @@ def linear_of_few(
     tile = tile or tile_of(largest.format, k, sum(matrix.n_out for matrix in matrices), n_rows)
     m = triton.next_power_of_2(n_rows)
     even = m == n_rows and all(matrix.n_out % tile.rows == 0 for matrix in matrices)
-    tensors, constants = [], {}
+    tensors: list[Tensor | int] = []
+    constants: dict[str, str | int | bool] = {}
     for i in range(MOST_MATRICES):
         at = min(i, len(matrices) - 1)
         matrix, bias, out = matrices[at], biases[at], outs[at]
