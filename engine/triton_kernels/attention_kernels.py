@@ -13,10 +13,16 @@ from engine.triton_kernels import heads as per_head
 from engine.triton_kernels import latent_attend, latent_heads, position
 from engine.triton_kernels.attention_decode import DecodeConfig, attend_rows
 from engine.triton_kernels.attention_prefill import attend_tiles, tile_config
+from engine.triton_kernels.fitting import Fitting
 from engine.triton_kernels.latent_attend import LatentConfig
 from engine.triton_kernels.paged import Pages
 from engine.triton_kernels.tensors import Cache, Matrix, NormWeight, StepInputs
 from engine.triton_kernels.workspace import Workspace
+
+FEW_ROWS = 32
+"""Rows of a chunk up to which its past is split as in decode: a tile a head would leave most of the device idle."""
+SHORT_QUERIES = 64
+"""Of a tile of such a chunk: as many as a group of four warps multiplies at once."""
 
 
 class AttentionKernels:
@@ -24,6 +30,7 @@ class AttentionKernels:
 
     _workspace: Workspace
     _asm: bool
+    _fitting = Fitting()  # of all devices: those of one machine that differ share the smaller launch
 
     def position(
         self,
@@ -57,10 +64,13 @@ class AttentionKernels:
     ) -> None:
         """See LaneAttend."""
         pages = Pages(cache, step)
-        if rows:
-            attend_rows(self._workspace, _multiprocessors(q.device), decode_config(pages), pages, q, heads, sinks, gate, out)
+        given, sizes = (pages, q, heads, sinks, gate, out), (heads, pages.kinds)
+        if rows or len(q) <= FEW_ROWS:
+            room, queries = (self._workspace, _multiprocessors(q.device)), 1 if rows else SHORT_QUERIES
+            run = lambda one: attend_rows(*room, one, *given, queries=queries)  # noqa: E731
+            self._fitting.launch(run, decode_config(pages), *sizes, queries)
         else:
-            attend_tiles(tile_config(heads, len(q), pages), pages, q, heads, sinks, gate, out)
+            self._fitting.launch(lambda one: attend_tiles(one, *given), tile_config(heads, len(q), pages), *sizes)
 
     def heads(self, x: Tensor, matrix: Matrix, x_head: int, out_head: int, out: Tensor) -> None:
         """See LaneHeads."""
@@ -77,12 +87,14 @@ class AttentionKernels:
     ) -> None:
         """See LaneLatentAttend."""
         pages = Pages(cache, step)
-        config, multiprocessors = latent_config(pages, mla.n_heads, rows=rows), _multiprocessors(q.device)
-        latent_attend.latent_attend(self._workspace, multiprocessors, config, pages, absorbed, q, mla, out, rows=rows)
+        room, given = (self._workspace, _multiprocessors(q.device)), (pages, absorbed, q, mla, out)
+        config = latent_config(pages, mla.n_heads, rows=rows)
+        run = latent_attend.latent_attend
+        self._fitting.launch(lambda one: run(*room, one, *given, rows=rows), config, mla, pages.kinds, rows)
 
     def latent_heads(self, step: StepInputs, q: Tensor, mla: Mla, cache: Cache, k: Matrix, v: Matrix, out: Tensor) -> None:
         """See LaneLatentHeads."""
-        latent_heads.latent_heads(self._workspace, Pages(cache, step), q, mla, k, v, out, asm=self._asm)
+        latent_heads.latent_heads(self._workspace, self._fitting, Pages(cache, step), q, mla, k, v, out, asm=self._asm)
 
 
 @once

@@ -14,7 +14,7 @@ import triton.language as tl
 from torch import Tensor
 
 from engine.program.lane_ops import Heads
-from engine.triton_kernels.paged import F32, INT8, LOG2E, Pages, blocks_of, cut, kind_of, load_tile, padded, softcapped, starts
+from engine.triton_kernels.paged import INT8, LOG2E, Pages, blocks_of, cut, kind_of, load_tile, padded, softcapped, starts
 
 
 @triton.jit
@@ -198,15 +198,8 @@ def attend_tiles(
 
 def tile_config(heads: Heads, n_rows: int, pages: Pages) -> TileConfig:
     """What measured best; tiles of f32 are multiplied without tensor cores and need many registers."""
-    exact = F32.value in (kind_of(pages.cache.keys, pages.cache.k_scales), kind_of_values(pages))
-    if exact:
+    if pages.exact:
         return TileConfig(rows=32, keys=16, warps=8, stages=1)
-    if max(heads.head_dim, heads.v_dim) > 128:
+    if heads.v_dim > 128:
         return TileConfig(rows=128, keys=32, warps=8, stages=2)
-    return TileConfig(rows=128 if n_rows > 64 else 64, keys=64, warps=8 if n_rows > 64 else 4)
-
-
-def kind_of_values(pages: Pages) -> int:
-    """The kind of the values' pool."""
-    assert pages.cache.values is not None
-    return kind_of(pages.cache.values, pages.cache.v_scales)
+    return TileConfig() if n_rows > 64 else TileConfig(rows=64, warps=4)

@@ -9,6 +9,8 @@ What needs no matrix is made for all chunks at once; then each slice of a matrix
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import triton
 import triton.language as tl
 from torch import Tensor
@@ -20,8 +22,6 @@ from engine.triton_kernels.tensors import DeltaState, NormWeight, StepInputs
 from engine.triton_kernels.workspace import Workspace
 
 CHUNK = tl.constexpr(64)
-COLUMNS = 32
-"""Of a slice."""
 ROWS = 16
 """Rows of a program of the convolution and of the norm."""
 
@@ -216,8 +216,18 @@ def _norm(
     tl.store(at, x * gate * sigmoid(gate), mask=mask)
 
 
+@dataclass(frozen=True, slots=True)
+class ChunkConfig:
+    """columns: of a matrix in a program; warps and stages: of those that go through the chunks."""
+
+    columns: int = 32
+    warps: int = 4
+    stages: int = 1
+
+
 def delta_chunks(
     workspace: Workspace,
+    config: ChunkConfig,
     step: StepInputs,
     x: Tensor,
     z: Tensor,
@@ -248,10 +258,10 @@ def delta_chunks(
         y, beta, alpha, dt, a, step.seq_of_row, step.states, u, w, weigh, sums, n, beta.stride(0), alpha.stride(0),
         N_SEQS=n_seqs, PAIRED=shape.paired, num_warps=8, **sizes,
     )  # fmt: skip
-    columns = min(COLUMNS, wide)
+    columns = min(config.columns, wide)
     _go[n_v, triton.cdiv(dim, columns), n_seqs](
         y, u, w, weigh, sums, state.matrices, step.positions, step.seq_of_row, step.states, out, n, out.stride(0),
-        state.matrices.stride(0), N_SEQS=n_seqs, COLUMNS=columns, num_warps=4, num_stages=1, **sizes,
+        state.matrices.stride(0), N_SEQS=n_seqs, COLUMNS=columns, num_warps=config.warps, num_stages=config.stages, **sizes,
     )  # fmt: skip
     _norm[rows, n_v](
         out, z, norm.weight, n, norm.eps, out.stride(0), z.stride(0), JOINED=shape.joined, ROWS=ROWS, **sizes

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from engine.arch.spec import DeltaShape
 from engine.triton_kernels.delta import delta_step
-from engine.triton_kernels.delta_chunks import delta_chunks
+from engine.triton_kernels.delta_chunks import ChunkConfig, delta_chunks
 from engine.triton_kernels.tensors import DeltaState, NormWeight, StepInputs
 from engine.triton_kernels.workspace import Workspace
 
@@ -37,4 +37,4 @@ class DeltaKernels:
         if rows:
             delta_step(step, x, z, beta, alpha, conv, dt, a, norm, shape, state, out)
         else:
-            delta_chunks(self._workspace, step, x, z, beta, alpha, conv, dt, a, norm, shape, state, out)
+            delta_chunks(self._workspace, ChunkConfig(), step, x, z, beta, alpha, conv, dt, a, norm, shape, state, out)

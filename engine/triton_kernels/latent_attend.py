@@ -14,19 +14,9 @@ from torch import Tensor
 
 from engine.arch.spec import Mla
 from engine.triton_kernels.attention_decode import MAX_SPLITS
-from engine.triton_kernels.merging import keep, merged, splits_used, together
+from engine.triton_kernels.merging import keep, merged, rows_of, splits_used, together
 from engine.triton_kernels.paged import LOG2E, Pages, blocks_of, kind_of, load_tile, padded, starts
 from engine.triton_kernels.workspace import Workspace
-
-
-@triton.jit
-def _rows_of(positions, seqs, tile, seq, r, n_rows, ROWS: tl.constexpr):
-    """(rows, which of them are there, their positions) of a tile; with one row its sequence is its own."""
-    row = tile * ROWS + r
-    mine = row < n_rows
-    if ROWS > 1:
-        mine = mine & (tl.load(seqs + row, mask=mine, other=-1) == seq)
-    return row, mine, tl.load(positions + row, mask=mine, other=-1)
 
 
 @triton.jit
@@ -41,7 +31,7 @@ def _attend_latent(
     part, split, tile = tl.program_id(0), tl.program_id(1), tl.program_id(2) // N_SEQS
     seq = tl.program_id(2) % N_SEQS
     i = tl.arange(0, ROWS * HEADS)
-    row, mine, position = _rows_of(positions, seqs, tile, seq, i // HEADS, n_rows, ROWS)
+    row, mine, position = rows_of(positions, seqs, tile, seq, i // HEADS, n_rows, ROWS)
     if ROWS == 1:
         seq = tl.load(seqs + tile)
     newest = tl.max(position, 0)
@@ -99,7 +89,7 @@ def _merge_latent(
     """WIDE values of one head of one row; the splits are those of its tile."""
     head, begin, row = tl.program_id(0) + tl.arange(0, 1), tl.program_id(1) * WIDE, tl.program_id(2)
     seq = tl.load(seqs + row)
-    _, _, position = _rows_of(positions, seqs, row // ROWS, seq, tl.arange(0, ROWS), n_rows, ROWS)
+    _, _, position = rows_of(positions, seqs, row // ROWS, seq, tl.arange(0, ROWS), n_rows, ROWS)
     n_used = splits_used(tl.max(position, 0) // BLOCK + 1, SPLITS, LEAST)
     found = merged(partials, stats, row * N_HEADS + head, head < N_HEADS, n_used, begin, SPLITS, ALL, TOGETHER, RANK, WIDE)
     d = begin + tl.arange(0, WIDE)

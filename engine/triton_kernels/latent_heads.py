@@ -7,6 +7,7 @@ A piece is a cache of its own in scratch whose blocks lie in order; how many key
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from itertools import product
 
 import torch
@@ -16,7 +17,8 @@ from torch import Tensor
 
 from engine.arch.spec import Mla
 from engine.program.lane_ops import Heads
-from engine.triton_kernels.attention_prefill import Piece, attend_tiles, tile_config
+from engine.triton_kernels.attention_prefill import Piece, TileConfig, attend_tiles, tile_config
+from engine.triton_kernels.fitting import Fitting
 from engine.triton_kernels.heads import floats
 from engine.triton_kernels.paged import PRECISION, Pages, blocks_of, kind_of, load_tile, padded, starts
 from engine.triton_kernels.tensors import Cache, Matrix
@@ -72,6 +74,7 @@ def _make(
 
 def latent_heads(
     workspace: Workspace,
+    fitting: Fitting,
     pages: Pages,
     q: Tensor,
     mla: Mla,
@@ -96,7 +99,7 @@ def latent_heads(
     made = replace(pages, cache=Cache(keys, values, None, None, cache.group))
     heads = Heads(mla.n_heads, mla.n_heads, mla.head_dim, v.n_out, mla.scale, mla.head_dim)
     config = tile_config(heads, len(q), made)
-    tokens = 32 if pages.exact else 64
+    tokens, warps = (32, 4) if pages.exact else (128, 8)
     pieces = range(0, capacity, n_blocks)
     for seq, first in product(range(pages.table.shape[0]), pieces):
         last = min(first + n_blocks, capacity)
@@ -109,7 +112,11 @@ def latent_heads(
             NOPE_WIDE=padded(k.n_out), V_DIM=v.n_out, V_WIDE=padded(v.n_out), BLOCK=block, KEYS=tokens,
             PART=min(64 if pages.exact else 128, padded(mla.rank)), ROWS=min(1024, padded(len(q))),
             KIND=kind_of(cache.keys, cache.k_scales), GROUPS=0 if cache.k_scales is None else cache.k_scales.shape[-1],
-            num_warps=4, num_stages=2,
+            num_warps=warps, num_stages=2,
         )  # fmt: skip
         piece = Piece(seq, first * block, last * block, carried, first == 0, last == capacity)
-        attend_tiles(config, made, q, heads, None, None, out, piece)
+        fitting.launch(partial(_attend, made, q, heads, out, piece), config, heads, made.kinds)
+
+
+def _attend(made: Pages, q: Tensor, heads: Heads, out: Tensor, piece: Piece, config: TileConfig) -> None:
+    attend_tiles(config, made, q, heads, None, None, out, piece)

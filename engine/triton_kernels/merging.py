@@ -18,6 +18,16 @@ def splits_used(n_blocks, SPLITS: tl.constexpr, LEAST: tl.constexpr):
 
 
 @triton.jit
+def rows_of(positions, seqs, tile, seq, r, n_rows, ROWS: tl.constexpr):
+    """(rows, which of them there are, their positions or -1) of a tile; with one row its sequence is its own."""
+    row = tile * ROWS + r
+    mine = (row < n_rows) & (r < ROWS)
+    if ROWS > 1:
+        mine = mine & (tl.load(seqs + row, mask=mine, other=-1) == seq)
+    return row, mine, tl.load(positions + row, mask=mine, other=-1)
+
+
+@triton.jit
 def keep(
     partials, stats, place, used, split, sums, largest, total,
     SPLITS: tl.constexpr, WIDTH: tl.constexpr, WIDE: tl.constexpr,
@@ -64,4 +74,4 @@ def merged(
 
 def together(n_heads: int, wide: int) -> int:
     """Splits that `merged` reads at a time, so that they fit registers."""
-    return max(1, min(32, 8192 // (n_heads * wide)))
+    return max(1, min(32, 16384 // (n_heads * wide)))

@@ -120,6 +120,12 @@ class Pages:
         return self.step.block_tables[self.cache.group]
 
     @property
+    def kinds(self) -> tuple[int, ...]:
+        """How keys and values are stored."""
+        pools = ((self.cache.keys, self.cache.k_scales), (self.cache.values, self.cache.v_scales))
+        return tuple(kind_of(pool, scales) for pool, scales in pools if pool is not None)
+
+    @property
     def exact(self) -> bool:
-        """Whether the cache is for exactness."""
-        return kind_of(self.cache.keys, self.cache.k_scales) == int(F32.value)
+        """Whether something is multiplied as f32."""
+        return int(F32.value) in self.kinds

@@ -12,7 +12,7 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, is_dataclass
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,19 @@ import torch
 import triton
 import triton.language as tl
 
-from tests.bench.gpu_attention_cases import DEVICE, Case, allocate, cases
+from tests.bench.gpu_attention_cases import (
+    DEVICE,
+    Case,
+    allocate,
+    decode,
+    head_products,
+    latent,
+    latent_prefill,
+    positions,
+    prefill,
+    short,
+)
+from tests.bench.gpu_delta_cases import delta
 
 
 @dataclass
@@ -97,6 +109,38 @@ def measure(case: Case, limit: float, stop: float) -> list[Row]:
         row.gbps, row.tflops = case.nbytes / row.us / 1e3, case.flops / row.us / 1e6
         row.percent = 100 * row.gbps / limit
     return rows
+
+
+def cases() -> Iterator[Callable[[], Case]]:
+    """The most wanted first."""
+    for depth in (512, 4096, 16384, 32768):
+        for model in ("8b", "30b"):
+            for kind in ("f16", "q8_0"):
+                yield lambda model=model, kind=kind, depth=depth: decode(model, kind, depth)  # type: ignore[misc]
+        for kind in ("f16", "q8_0"):
+            yield lambda kind=kind, depth=depth: latent(16, kind, depth)  # type: ignore[misc]
+    for n_rows, past in ((512, 0), (512, 4096), (2048, 0), (2048, 16384)):
+        yield lambda n_rows=n_rows, past=past: prefill("8b", "f16", n_rows, past)  # type: ignore[misc]
+    yield lambda: delta(1, rows=True)
+    yield lambda: delta(8, rows=True)
+    yield lambda: delta(512, rows=False)
+    yield lambda: delta(2048, rows=False)
+    for n_rows in (1, 512):
+        for kind in ("f16", "q8_0"):
+            yield lambda n_rows=n_rows, kind=kind: positions("8b", kind, n_rows)  # type: ignore[misc]
+    yield lambda: head_products(16, 1)
+    yield lambda: head_products(16, 128)
+    yield lambda: latent(16, "f16", 4096, 128, rows=False)
+    yield lambda: latent(128, "f16", 4096)
+    yield lambda: latent_prefill(16, "f16", 512, 4096)
+    yield lambda: latent_prefill(16, "f16", 2048, 0)
+    yield lambda: short("8b", "f16", 32, 16384)
+    yield lambda: decode("8b", "f16", 4096, 8)
+    yield lambda: decode("8b", "int8", 16384)
+    yield lambda: decode("next", "f16", 16384)
+    yield lambda: prefill("8b", "q8_0", 512, 4096)
+    yield lambda: prefill("30b", "f16", 512, 4096)
+    yield lambda: prefill("next", "f16", 512, 4096)
 
 
 def compile_part(part: int, of: int, only: str) -> None:

@@ -1,27 +1,24 @@
-"""What `gpu_attention` measures: attention, positions and gated DeltaNet of known models, with the launches worth trying."""
+"""What `gpu_attention` measures of attention and positions of known models, with the launches worth trying."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from engine.arch.spec import DeltaShape, HeadMatrices, Linear, Mla, Norm, Rope
+from engine.arch.spec import HeadMatrices, Linear, Mla, Norm, Rope
 from engine.program.lane_ops import Heads, Turn
 from engine.triton_kernels.attention_decode import DecodeConfig, attend_rows
 from engine.triton_kernels.attention_kernels import AttentionKernels
 from engine.triton_kernels.attention_prefill import TileConfig, attend_tiles
-from engine.triton_kernels.delta import delta_step
-from engine.triton_kernels.delta_kernels import DeltaKernels
 from engine.triton_kernels.latent_attend import LatentConfig, latent_attend
 from engine.triton_kernels.paged import Pages
-from engine.triton_kernels.tensors import Cache, DeltaState, Matrix, NormWeight, StepInputs
+from engine.triton_kernels.tensors import Cache, Matrix, NormWeight, StepInputs
 from engine.triton_kernels.torch.attention_forms import AttentionForms
 from engine.triton_kernels.torch.cached import quantised
-from engine.triton_kernels.torch.delta_forms import DeltaForms
 from engine.triton_kernels.workspace import Workspace
 
 DEVICE = "cuda"
@@ -30,7 +27,7 @@ N_BLOCKS = 1056
 """Entries of a block table: a context of 33,792 tokens, whatever the depth."""
 ROTATED = 256 << 20
 """Bytes of caches that are gone through in turns, so that no cache of the device holds them."""
-TORCH, DELTA = AttentionForms(), DeltaForms()
+TORCH = AttentionForms()
 PLAIN = Turn(None, None)
 
 
@@ -39,7 +36,7 @@ def allocate(shape: tuple[int, ...], dtype: str) -> Tensor:
     return torch.empty(shape, dtype=getattr(torch, dtype), device=DEVICE)
 
 
-class Kernels(AttentionKernels, DeltaKernels):
+class Kernels(AttentionKernels):
     """As a lane has them."""
 
     def __init__(self) -> None:
@@ -173,6 +170,7 @@ LATENTS = [
     replace(LATENT, keys=32, stages=5, programs=1.0),
     replace(LATENT, warps=8),
     replace(LATENT, warps=8, stages=4),
+    replace(LATENT, programs=0.5),
     replace(LATENT, least=2),
     replace(LATENT, least=8),
     replace(LATENT, keys=128, warps=8, stages=2),
@@ -255,6 +253,31 @@ def prefill(model: str, kind: str, n_rows: int, past: int) -> Case:
     return Case(name, kind, configs, 4, run, wanted, out, nbytes_of(cache), flops)
 
 
+def short(model: str, kind: str, n_rows: int, past: int) -> Case:
+    """A short chunk behind a long past: split as decode is, or as tiles."""
+    made = prefill(model, kind, n_rows, past)
+    made.configs = [USUAL, replace(USUAL, stages=3), replace(USUAL, warps=8), replace(USUAL, programs=4.0), TILES[0], TILES[5]]
+    heads, n_blocks = MODELS[model], (past + n_rows) // BLOCK
+    step = step_of([(0, past + row) for row in range(n_rows)], 1, n_blocks)
+    cache = cache_of(kind, n_blocks, heads.n_kv_heads, heads.head_dim, heads.v_dim)
+    q, out = torch.randn(n_rows, heads.n_heads * heads.q_step, device=DEVICE), made.out
+
+    def run(i: int, config: Any) -> None:
+        pages = Pages(cache, step)
+        if isinstance(config, DecodeConfig):
+            attend_rows(ROOM, multiprocessors(), config, pages, q, heads, None, None, out, queries=64)
+        else:
+            attend_tiles(config, pages, q, heads, None, None, out)
+
+    def wanted() -> Tensor:
+        found = torch.empty_like(out)
+        TORCH.attend(step, q, cache, heads, None, None, found, rows=False)
+        return found
+
+    made.run, made.wanted = run, wanted
+    return made
+
+
 def latent_prefill(n_heads: int, kind: str, n_rows: int, past: int) -> Case:
     """The same with keys and values of every head made on the way."""
     mla, n_blocks = mla_of(n_heads), (past + n_rows) // BLOCK
@@ -315,73 +338,6 @@ def positions(model: str, kind: str, n_rows: int) -> Case:
     return made
 
 
-def delta(n_rows: int, *, rows: bool) -> Case:
-    """One layer of Qwen3.5-35B-A3B."""
-    shape, n_seqs = DeltaShape(16, 32, 128, 4, tiled=True), n_rows if rows else 1
-    copies = max(1, min(16, ROTATED // (n_seqs * 4 * shape.state_floats)))
-    uses = [[2 * i, 2 * i + 1, -1, 0] for i in range(n_seqs)]
-    step = step_of([(i, 7) if rows else (0, 7 + i) for i in range(n_rows)], n_seqs, 128, uses)
-    states = [
-        DeltaState(
-            torch.randn(2 * n_seqs, 3, shape.n_channels, device=DEVICE),
-            0.1 * torch.randn(2 * n_seqs, 32, 128, 128, device=DEVICE),
-        )
-        for _ in range(copies)
-    ]
-    x, z = torch.randn(n_rows, shape.n_channels, device=DEVICE), torch.randn(n_rows, shape.n_inner, device=DEVICE)
-    beta, alpha = (torch.randn(n_rows, 32, device=DEVICE) for _ in range(2))
-    weights = torch.randn(4, shape.n_channels, device=DEVICE), torch.randn(32, device=DEVICE), -torch.rand(32, device=DEVICE)
-    norm, out = NormWeight(torch.ones(128, device=DEVICE), 1e-6), allocate((n_rows, shape.n_inner), "float32")
-    given = (step, x, z, beta, alpha, *weights, norm, shape)
-
-    def run(i: int, config: Any) -> None:
-        if rows:
-            delta_step(*given, states[i], out, warps=config)
-        else:
-            KERNELS.delta(*given, states[i], out, rows=False)
-
-    def wanted() -> Tensor:
-        found = torch.empty_like(out)
-        DELTA.delta(*given, states[0], found, rows=rows)
-        return found
-
-    nbytes = 2.0 * n_seqs * 4 * shape.state_floats + 4 * (x.numel() + z.numel() + out.numel())
-    flops = 0.0 if rows else 2.0 * n_rows * 32 * (3 * 128 * 128 + 5 * 64 * 128)
-    name = f"delta {'step' if rows else 'chunk'}, {n_rows} rows"
-    return Case(name, "f32", (8, 4, 16) if rows else ("-",), copies, run, wanted, out, nbytes, flops)
-
-
 def multiprocessors() -> int:
     """Of the device."""
     return int(torch.cuda.get_device_properties(DEVICE).multi_processor_count)
-
-
-def cases() -> Iterator[Callable[[], Case]]:
-    """The most wanted first."""
-    for depth in (512, 4096, 16384, 32768):
-        for model in ("8b", "30b"):
-            for kind in ("f16", "q8_0"):
-                yield lambda model=model, kind=kind, depth=depth: decode(model, kind, depth)  # type: ignore[misc]
-        for kind in ("f16", "q8_0"):
-            yield lambda kind=kind, depth=depth: latent(16, kind, depth)  # type: ignore[misc]
-    for n_rows, past in ((512, 0), (512, 4096), (2048, 0), (2048, 16384)):
-        yield lambda n_rows=n_rows, past=past: prefill("8b", "f16", n_rows, past)  # type: ignore[misc]
-    yield lambda: delta(1, rows=True)
-    yield lambda: delta(8, rows=True)
-    yield lambda: delta(512, rows=False)
-    yield lambda: delta(2048, rows=False)
-    for n_rows in (1, 512):
-        for kind in ("f16", "q8_0"):
-            yield lambda n_rows=n_rows, kind=kind: positions("8b", kind, n_rows)  # type: ignore[misc]
-    yield lambda: head_products(16, 1)
-    yield lambda: head_products(16, 128)
-    yield lambda: latent(16, "f16", 4096, 128, rows=False)
-    yield lambda: latent(128, "f16", 4096)
-    yield lambda: latent_prefill(16, "f16", 512, 4096)
-    yield lambda: latent_prefill(16, "f16", 2048, 0)
-    yield lambda: decode("8b", "f16", 4096, 8)
-    yield lambda: decode("8b", "int8", 16384)
-    yield lambda: decode("next", "f16", 16384)
-    yield lambda: prefill("8b", "q8_0", 512, 4096)
-    yield lambda: prefill("30b", "f16", 512, 4096)
-    yield lambda: prefill("next", "f16", 512, 4096)

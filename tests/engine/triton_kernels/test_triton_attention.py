@@ -100,8 +100,24 @@ def test_windows_sinks_and_caps(window: int | None, softcap: float, sinks: torch
         step, q = STEPS.rows(rows, window), floats(5, len(rows), 4 * 32)
         out, wanted = (torch.full((len(rows), 4 * 32), 77.0) for _ in range(2))
         TORCH.attend(step, q, cache, heads, sinks, None, wanted, rows=False)
+        given = (Pages(cache, step), q, heads, sinks, None, out)
+        config = DecodeConfig(keys=32, least=1)
         if rows is DECODE:
-            attend_rows(room(), 3, DecodeConfig(keys=32, least=1), Pages(cache, step), q, heads, sinks, None, out)
+            attend_rows(room(), 3, config, *given)
         else:
-            attend_tiles(TileConfig(16, 32), Pages(cache, step), q, heads, sinks, None, out)
+            attend_tiles(TileConfig(16, 32), *given)
+            close(out, wanted, "f32")
+            attend_rows(room(), 3, config, *given, queries=32)
         close(out, wanted, "f32")
+
+
+@pytest.mark.parametrize("heads", [SHAPES[1], SHAPES[4], SHAPES[5]])
+@pytest.mark.parametrize("rows", CHUNKS)
+def test_short_chunks_are_split(heads: Heads, rows: list[tuple[int, int]]) -> None:
+    cache, step = filled(heads, "f16", "f16"), STEPS.rows(rows)
+    q = rows_of(floats(5, len(rows), heads.n_heads * heads.q_step), 16)
+    gate = q if heads.q_step == 2 * heads.head_dim else None
+    out, wanted = (rows_of(torch.full((len(rows), heads.n_heads * heads.v_dim), 77.0), 16) for _ in range(2))
+    attend_rows(room(), 9, DecodeConfig(least=1), Pages(cache, step), q, heads, None, gate, out, queries=16)
+    TORCH.attend(step, q, cache, heads, None, gate, wanted, rows=False)
+    close(out, wanted, "f16")

@@ -12,6 +12,7 @@ import torch
 
 from engine.arch.spec import Mla
 from engine.placement.options import KV_TYPES, KvType
+from engine.triton_kernels.fitting import Fitting
 from engine.triton_kernels.heads import heads
 from engine.triton_kernels.latent_attend import LatentConfig, latent_attend
 from engine.triton_kernels.latent_heads import latent_heads
@@ -82,7 +83,7 @@ def test_keys_and_values_made_on_the_way(kind: KvType, rows: list[tuple[int, int
     k, v = matrix_of("F32", 3, 20, 64), matrix_of("Q8_0", 3, 24, 64)
     cache, step, q = filled(mla, kind), STEPS.rows(rows), rows_of(floats(4, len(rows), 3 * 36), 4)
     out, wanted = (rows_of(torch.full((len(rows), 72), 77.0), 4) for _ in range(2))
-    latent_heads(room(), Pages(cache, step), q, mla, k, v, out, asm=False, piece_bytes=piece_bytes)
+    latent_heads(room(), Fitting(), Pages(cache, step), q, mla, k, v, out, asm=False, piece_bytes=piece_bytes)
     TORCH.latent_heads(step, q, mla, cache, k, v, wanted)
     size = float(wanted.abs().max())
     np.testing.assert_allclose(out, wanted, atol=(2e-5 if kind == "f32" else 1e-2) * size)
