@@ -74,6 +74,19 @@ cdef class MappedFile:
             raise OSError(f"{self.path}: {len(data)} of {n} bytes at {offset}")
         return data
 
+    def read_into(self, size_t offset, uint8_t[::1] into not None):
+        """Fills `into` with the bytes from offset on, by reading, not through the mapping.
+
+        Raises:
+            OSError: the file has become shorter, or cannot be read.
+        """
+        cdef Py_ssize_t done = 0, n
+        while done < into.shape[0]:
+            n = os.preadv(self._fd, [into[done:]], offset + done)
+            if n <= 0:
+                raise OSError(f"{self.path}: {done} of {into.shape[0]} bytes at {offset}")
+            done += n
+
     def touch(self, size_t offset, size_t n, AbortFlag abort not None):
         """Brings n bytes from offset into memory, unless they are there; returns early once the flag is set."""
         if self._base == NULL or offset > self.nbytes or n > self.nbytes - offset:

@@ -82,6 +82,7 @@ def run(args: argparse.Namespace) -> int:
             "rows": rows,
             "exact_formats": slow,
             "ops": op_times(direct),
+            "devices": [{"id": str(device), "name": name, "bytes": nbytes} for device, name, nbytes in direct.model.shares],
             "machine": {"cpu": cpu_name(), "system": platform.platform(), "read_limit_gbps": [round(one, 2) for one in limits]},
             "versions": {"layerdeck": engine.VERSION, "python": platform.python_version(), "numpy": np.__version__},
         }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from engine.arch.spec import BlockSpec, DeltaNet, ModelSpec, MoeFfn
 from engine.arch.units import UnitId, UnitKind
@@ -13,7 +13,7 @@ from engine.placement.options import KvType, LoadOptions
 MAX_THREADS = 256
 
 
-@dataclass(frozen=True, slots=True, order=True)
+@dataclass(frozen=True, slots=True)
 class Numa:
     """The memory and cores of one NUMA node."""
 
@@ -21,6 +21,30 @@ class Numa:
 
     def __str__(self) -> str:
         return f"numa{self.node}"
+
+    def __lt__(self, other: Device) -> bool:
+        return _rank(self) < _rank(other)
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """One graphics card, or what is emulated in its place, with memory of its own."""
+
+    index: int
+
+    def __str__(self) -> str:
+        return f"gpu{self.index}"
+
+    def __lt__(self, other: Device) -> bool:
+        return _rank(self) < _rank(other)
+
+
+Device = Numa | Gpu
+"""Sorted: nodes of memory before cards."""
+
+
+def _rank(device: Device) -> tuple[bool, int]:
+    return (True, device.index) if isinstance(device, Gpu) else (False, device.node)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,24 +63,28 @@ class WorkerPlan:
 class Placement:
     """Unit -> device, the types of the KV cache, and who works."""
 
-    units: tuple[tuple[UnitId, Numa], ...]
+    units: tuple[tuple[UnitId, Device], ...]
     k_type: KvType
     v_type: KvType
     workers: WorkerPlan
+    _places: dict[UnitId, Device] = field(init=False, repr=False, compare=False)
 
-    def device_of(self, unit: UnitId) -> Numa:
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_places", dict(self.units))
+
+    def device_of(self, unit: UnitId) -> Device:
         """The device that `unit` lies on.
 
         Raises:
             PlacementError: the placement does not know the unit.
         """
-        for known, device in self.units:
-            if known == unit:
-                return device
-        raise PlacementError(f"the placement has no place for {unit}; it was made for another model")
+        device = self._places.get(unit)
+        if device is None:
+            raise PlacementError(f"the placement has no place for {unit}; it was made for another model")
+        return device
 
     @property
-    def devices(self) -> tuple[Numa, ...]:
+    def devices(self) -> tuple[Device, ...]:
         """The devices in use, sorted."""
         return tuple(sorted({device for _, device in self.units}))
 

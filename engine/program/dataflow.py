@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, replace
 from typing import Any
 
 from engine.graph.ops import (
@@ -26,6 +26,10 @@ from engine.graph.ops import (
     SigmoidGate,
     Split,
 )
+from engine.program.lane_transfer import LaneRecv, LaneSend
+
+LaneInput = Op | LaneSend | LaneRecv
+"""What the ops of a lane are made from."""
 
 _INPUTS = ("x", "y", "z", "k", "v", "q", "gate", "up", "share", "beta", "alpha")
 """Fields of ops that name what they read."""
@@ -55,9 +59,13 @@ def rows_early(ops: Sequence[Op]) -> Sequence[Op]:
     return (*ops[:after], rows, *later, *ops[pick + 1 :])
 
 
-def reads(op: Op) -> tuple[Buffer, ...]:
-    """The buffers that an op reads."""
+def reads(op: LaneInput) -> tuple[Buffer, ...]:
+    """The buffers that an op reads, those it changes in place included."""
     match op:
+        case LaneSend():
+            return op.buffers
+        case LaneRecv():
+            return ()
         case Embed():
             return ()
         case Norm() | Linear() | Rope() | OutRows() | Route() | LatentStore() | Split():
@@ -76,6 +84,31 @@ def reads(op: Op) -> tuple[Buffer, ...]:
             return (op.gate, op.up)
         case Add():
             return (op.x, op.y, *(() if op.share is None else (op.share,)))
+
+
+def writes(op: Op) -> tuple[Buffer, ...]:
+    """The buffers that an op fills or changes."""
+    match op:
+        case Route():
+            return (op.chosen, op.weights)
+        case Split():
+            return (op.first, op.second)
+        case Rope() | Add():
+            return (op.x,)
+        case KvStore() | LatentStore():
+            return ()
+        case _:
+            return (op.out,)
+
+
+def substitute(op: Op, names: Mapping[str, str]) -> Op:
+    """The op with other names for some of its buffers."""
+    changes: dict[str, Any] = {}
+    for field in fields(op):
+        buffer = getattr(op, field.name)
+        if isinstance(buffer, Buffer) and buffer.name in names:
+            changes[field.name] = replace(buffer, name=names[buffer.name])
+    return replace(op, **changes) if changes else op
 
 
 def rename(ops: Sequence[Op]) -> tuple[list[Op], dict[str, Buffer]]:

@@ -1,14 +1,14 @@
-"""Rewrite rules from the ops of a graph to those of a CPU lane: fewer passes over memory and fewer meetings of the workers.
+"""Rewrite rules from the ops of a graph to those of a lane: fewer passes over memory, fewer meetings of workers, fewer launches.
 
-norm + quantise; q, k, v in one op; gate + up + act in one op; linear + residual add; rotate + cache write, in decode within the
-attention.
+norm + quantise; q, k, v in one op; gate + up + act in one op; linear + residual add; rotate + cache write, see `fuse_mixing`. The
+lane of a GPU has its input stages in ops of their own, and choices of experts as they are, not grouped.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
 
 from engine.arch.spec import Act
@@ -33,13 +33,10 @@ from engine.graph.ops import (
     SigmoidGate,
     Split,
 )
-from engine.program.dataflow import reads, rename, rows_early
-from engine.program.lane_latent import lower_latent
+from engine.program.dataflow import LaneInput, reads, rename, rows_early
+from engine.program.fuse_mixing import Style, attention, gather, latent
 from engine.program.lane_ops import (
-    Choice,
-    Heads,
     LaneAdd,
-    LaneAttend,
     LaneDelta,
     LaneEmbed,
     LaneExpertsDown,
@@ -48,14 +45,13 @@ from engine.program.lane_ops import (
     LaneLinear,
     LaneNorm,
     LaneOp,
-    LanePosition,
     LanePrepare,
     LaneRoute,
     LaneRows,
     Source,
-    Turn,
     Weight,
 )
+from engine.program.lane_transfer import Choice, LaneChosen, LaneRecv, LaneSend, LaneTell
 
 Phase = Literal["decode", "prefill"]
 
@@ -70,29 +66,36 @@ PRIVATE_VALUES = 16384
 
 
 def fuse(ops: Sequence[Op], logits: Buffer, phase: Phase, max_rows: int) -> tuple[tuple[LaneOp, ...], Buffer]:
-    """The lane's ops for steps of up to max_rows rows, and the buffer that holds the logits.
+    """A whole graph as one lane of the CPU, for steps of up to max_rows rows, and the buffer that holds the logits.
 
     In decode every row belongs to another sequence. Buffers come out renamed: one name, one definition.
     """
-    named, last = rename(rows_early(ops) if phase == "prefill" else ops)
-    fuser = _Fuser(named, phase, max_rows)
-    return tuple(fuser.run()), last[logits.name]
+    named, last = named_ops(ops, phase)
+    return fuse_lane(named, phase, max_rows, "cpu", first_late(named)), last[logits.name]
 
 
-@dataclass(slots=True)
-class _Mixer:
-    """What stands between the projections and the attention of one layer, collected until the attention comes."""
+def named_ops(ops: Sequence[Op], phase: Phase) -> tuple[list[Op], dict[str, Buffer]]:
+    """The ops of a step with one name for each definition of a buffer, and what each buffer is called in the end."""
+    return rename(rows_early(ops) if phase == "prefill" else ops)
 
-    norms: dict[str, Norm]
-    ropes: dict[str, Rope]
-    norms_last: set[str]
+
+def first_late(ops: Sequence[LaneInput]) -> int:
+    """The first op that has n_out rows."""
+    return next((i + 1 for i, op in enumerate(ops) if isinstance(op, OutRows)), len(ops))
+
+
+def fuse_lane(ops: Sequence[LaneInput], phase: Phase, max_rows: int, style: Style, late: int) -> tuple[LaneOp, ...]:
+    """The ops of one lane. late: the first op that has n_out rows. What a lane sends is there when it is sent."""
+    return tuple(_Fuser(ops, phase, max_rows, style, late).run())
 
 
 class _Fuser:
-    def __init__(self, ops: Sequence[Op], phase: Phase, max_rows: int) -> None:
+    def __init__(self, ops: Sequence[LaneInput], phase: Phase, max_rows: int, style: Style, late: int) -> None:
         self._ops = ops
         self._decode = phase == "decode"
         self._max_rows = max_rows
+        self._style = style
+        self._late_from = late
         self._readers: defaultdict[str, list[int]] = defaultdict(list)
         for i, op in enumerate(ops):
             for buffer in reads(op):
@@ -100,8 +103,10 @@ class _Fuser:
         self._sources: dict[str, Source] = {}  # buffers that exist only as input stages
         self._halves: dict[str, Split] = {}  # by the names of both halves, which lie in one buffer
         self._choices: dict[str, Choice] = {}  # by the name of the buffer of chosen experts
+        self._told: set[str] = set()  # choices that stand in chosen and weights too
         self._out: list[LaneOp] = []
-        self._late = False  # after OutRows, ops have n_out rows
+        self._prepared: set[Buffer] = set()
+        self._late = False
 
     def run(self) -> list[LaneOp]:
         i = 0
@@ -112,11 +117,16 @@ class _Fuser:
     def _one(self, i: int) -> int:
         """Lowers the op at i and those fused with it; the index of the next one."""
         op = self._ops[i]
+        self._late = i >= self._late_from
         match op:
             case Embed():
                 self._out.append(LaneEmbed(op.unit, op.weight, op.out, op.scale))
             case OutRows():
                 self._rows(i, op)
+            case LaneSend():
+                self._send(op)
+            case LaneRecv():
+                self._out.append(op)
             case Norm() if op.n_heads > 1 or op.x == op.out:
                 return self._mixer(i)
             case Norm():
@@ -126,7 +136,8 @@ class _Fuser:
             case Rope() | KvStore() | Attention():
                 return self._mixer(i)
             case LatentStore():
-                return self._latent(i, op)
+                self._out += latent(self._ops, i, op, decode=self._decode, max_rows=self._max_rows, style=self._style)
+                return i + 2
             case GatedAct():
                 self._out.append(LaneGatedAct(op.unit, op.gate, op.up, op.out, op.act, self._late))
             case Add():
@@ -160,7 +171,6 @@ class _Fuser:
             self._sources[op.out.name] = Source(op.x, gather=True)
         else:
             self._out.append(LaneRows(op.unit, op.x, op.out))
-        self._late = True
 
     def _stage_end(self, i: int) -> int | None:
         """Where the op at i, if it is a linear op or a norm that can be its input stage, reads for the last time."""
@@ -231,22 +241,46 @@ class _Fuser:
     def _input(self, op: Linear | Experts, x: Buffer, weights: tuple[str, ...], slots: int = 1) -> tuple[Source, Buffer | None]:
         """The input stage of an op that multiplies x with some of the weights, and its result where all workers share it."""
         source, rows = self._sources.get(x.name, Source(x)), self._max_rows * slots
-        if rows <= (FEW_ROWS if slots == 1 else FEW_SLOTS) and rows * source.width <= PRIVATE_VALUES:
+        few = rows <= (FEW_ROWS if slots == 1 else FEW_SLOTS) and rows * source.width <= PRIVATE_VALUES
+        if few and self._style == "cpu":
             return source, None
         acts = Buffer(f"{x.name}.acts", source.width)
-        if not any(isinstance(done, LanePrepare) and done.acts == acts for done in self._out):
+        if acts not in self._prepared:
+            self._prepared.add(acts)
             self._out.append(LanePrepare(op.unit, source, acts, weights, self._late, slots))
         return source, acts
 
     def _route(self, op: Linear, route: Route) -> None:
-        choice = Choice(Buffer(f"{route.chosen.name}.table", op.out.width), op.out.width, route.chosen.width)
+        choice = self._choice(route.chosen, route.weights, op.out.width)
         self._choices[route.chosen.name] = choice
         source, acts = self._input(op, op.x, tuple(self._weights_reading(op.x.name)))
         router = Weight(op.weight, op.bias, op.out)
         self._out.append(LaneRoute(op.unit, source, acts, router, choice, route.routing, self._late))
 
+    def _choice(self, chosen: Buffer, weights: Buffer, n_experts: int) -> Choice:
+        table = Buffer(f"{chosen.name}.table", n_experts) if self._style == "cpu" else None
+        return Choice(table, n_experts, chosen.width, chosen, weights)
+
+    def _send(self, op: LaneSend) -> None:
+        """A send, behind what makes the table of a choice that it names readable to others."""
+        for buffer in op.buffers:
+            choice = self._choices.get(buffer.name)
+            if choice is not None and choice.table is not None and buffer.name not in self._told:
+                self._told.add(buffer.name)
+                self._out.append(LaneTell(op.unit, choice, op.out_rows))
+        self._out.append(op)
+
+    def _known(self, op: Experts) -> Choice:
+        """The choice for some experts, which this lane has made or was sent."""
+        if op.chosen.name not in self._choices:
+            choice = self._choices[op.chosen.name] = self._choice(op.chosen, op.weights, op.n_experts)
+            self._told.add(op.chosen.name)
+            if choice.table is not None:
+                self._out.append(LaneChosen(op.unit, choice, self._late))
+        return self._choices[op.chosen.name]
+
     def _experts(self, i: int, op: Experts) -> int:
-        choice = self._choices[op.chosen.name]
+        choice = self._known(op)
         source, acts = self._input(op, op.x, tuple(self._weights_reading(op.x.name)))
         hidden = Buffer(f"{op.out.name}.hidden", op.n_ff)
         self._out.append(
@@ -280,81 +314,10 @@ class _Fuser:
 
     def _mixer(self, i: int) -> int:
         """Head norms, rotations, cache write and attention: one op or two."""
-        stop, mixer = i, _Mixer({}, {}, set())
-        store: KvStore | None = None
-        while stop < len(self._ops) and not isinstance(self._ops[stop], Attention):
-            op = self._ops[stop]
-            if isinstance(op, Norm) and op.x == op.out:
-                mixer.norms[op.x.name] = op
-                if op.x.name in mixer.ropes:
-                    mixer.norms_last.add(op.x.name)
-            elif isinstance(op, Rope):
-                mixer.ropes[op.x.name] = op
-            elif isinstance(op, KvStore):
-                store = op
-            else:
-                break
-            stop += 1
-        attention = self._ops[stop] if stop < len(self._ops) else None
-        if not isinstance(attention, Attention) or store is None or not self._belongs(mixer, attention, store):
-            raise EngineBug(f"the ops from {i} on are no attention that this version can place")
-        return self._attention(stop, attention, store, mixer)
-
-    @staticmethod
-    def _belongs(mixer: _Mixer, attention: Attention, store: KvStore) -> bool:
-        known = {attention.q.name, store.k.name}
-        ropes = {rope.rope for rope in mixer.ropes.values()}
-        return set(mixer.norms) <= known and set(mixer.ropes) <= known and len(ropes) <= 1 and store.layer == attention.layer
-
-    def _gate(self, at: int, op: Attention) -> tuple[Buffer, Buffer | None, Buffer]:
-        """Where the queries of the attention at `at` lie, and its gates behind them, and where the gated output goes."""
-        split, follower = self._halves.get(op.q.name), self._ops[at + 1] if at + 1 < len(self._ops) else None
-        if split is None:
-            return op.q, None, op.out
-        if isinstance(follower, SigmoidGate) and (follower.x, follower.gate) == (op.out, split.second):
-            return split.x, split.x, follower.out
-        raise EngineBug(f"op {at} has gates that are not for its output")
-
-    def _attention(self, at: int, op: Attention, store: KvStore, mixer: _Mixer) -> int:
-        q, gate, out = self._gate(at, op)
-        after = at + (1 if gate is None else 2)
-        heads = Heads(
-            op.n_heads, op.n_kv_heads, op.head_dim, op.v_dim, op.scale, q.width // op.n_heads, op.window, op.sinks, op.softcap
-        )
-
-        def turn(name: str) -> Turn:
-            norm, rope = mixer.norms.get(name), mixer.ropes.get(name)
-            return Turn(
-                None if norm is None else norm.norm,
-                None if rope is None else rope.rope,
-                norm is not None and norm.n_heads == 1 and norm.x.width > op.head_dim,
-                name in mixer.norms_last,
-                op.temperature if name == op.q.name else None,
-            )
-
-        if any(turn(name).whole and turn(name).norm_last for name in (op.q.name, store.k.name)):
-            raise EngineBug("a norm over all heads after the rotation is not run")
-        position = LanePosition(op.unit, op.layer, q, store.k, store.v, heads, turn(op.q.name), turn(store.k.name), True)
-        if not self._decode or not self._feeds_linears_only(out.name):
-            self._out += [position, LaneAttend(op.unit, op.layer, q, out, heads, False, None, gate)]
-            return after
-        partials = Buffer(f"{out.name}.partials", out.width)
-        self._out.append(LaneAttend(op.unit, op.layer, q, partials, heads, True, position, None))
-        self._sources[out.name] = Source(partials, merge=heads, gate=gate)
-        return after
-
-    def _latent(self, i: int, store: LatentStore) -> int:
-        attention = self._ops[i + 1] if i + 1 < len(self._ops) else None
-        if not isinstance(attention, LatentAttention) or attention.layer != store.layer:
-            raise EngineBug(f"the latent rows that op {i} stores are not attended over by the next op")
-        self._out += lower_latent(
-            attention.unit,
-            store.layer,
-            attention.q,
-            store.x,
-            attention.out,
-            attention.mla,
-            decode=self._decode,
-            max_rows=self._max_rows,
-        )
-        return i + 2
+        parts = gather(self._ops, i, self._halves)
+        merged = self._decode and self._style == "cpu" and self._feeds_linears_only(parts.out.name)
+        ops, source = attention(parts, rows=self._decode and self._style == "gpu", merged=merged)
+        self._out += ops
+        if source is not None:
+            self._sources[parts.out.name] = source
+        return parts.after

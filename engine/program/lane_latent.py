@@ -67,7 +67,7 @@ class LaneLatentPosition:
 
 @dataclass(frozen=True, slots=True)
 class LaneLatentAttend:
-    """Attention of absorbed queries; out: n_heads sums of latent rows. rows: decode, partials into out."""
+    """Attention of absorbed queries; out: n_heads sums of latent rows. rows: decode, on the CPU partials into out."""
 
     unit: UnitId
     layer: int
@@ -113,9 +113,12 @@ LaneLatent = LaneHeads | LaneLatentPosition | LaneLatentAttend | LaneLatentHeads
 
 
 def lower_latent(
-    unit: UnitId, layer: int, q: Buffer, row: Buffer, out: Buffer, mla: Mla, *, decode: bool, max_rows: int
+    unit: UnitId, layer: int, q: Buffer, row: Buffer, out: Buffer, mla: Mla, *, decode: bool, max_rows: int, partials: bool
 ) -> list[LaneLatent]:
-    """What the store and the attention of a layer become, in the form that suits steps of up to max_rows rows."""
+    """What the store and the attention of a layer become, in the form that suits steps of up to max_rows rows.
+
+    partials: the attention leaves those, and the last op merges them.
+    """
     position = LaneLatentPosition(unit, layer, q, row, mla, mla.kv_norm)
     if not decode and max_rows > ABSORBED_ROWS:
         return [position, LaneLatentHeads(unit, layer, q, out, mla)]
@@ -124,5 +127,5 @@ def lower_latent(
         LaneHeads(unit, q, absorbed, mla.absorb, mla.head_dim, mla.rank, sync=False),
         position,
         LaneLatentAttend(unit, layer, absorbed, q, sums, mla, decode),
-        LaneHeads(unit, sums, out, mla.v, mla.rank, mla.v.n_out, merge=decode),
+        LaneHeads(unit, sums, out, mla.v, mla.rank, mla.v.n_out, merge=partials),
     ]

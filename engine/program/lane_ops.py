@@ -9,6 +9,16 @@ from engine.arch.spec import Act, DeltaShape, Norm, Rope, Routing, Temperature
 from engine.arch.units import UnitId
 from engine.graph.ops import Buffer
 from engine.program.lane_latent import LaneHeads, LaneLatent, LaneLatentAttend, LaneLatentHeads, LaneLatentPosition
+from engine.program.lane_transfer import (
+    Choice,
+    LaneChosen,
+    LaneRecv,
+    LaneSend,
+    LaneTell,
+    LaneTransfer,
+    transfer_reads,
+    transfer_writes,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,17 +144,8 @@ class LaneLinear:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
-    """How rows are spread over experts; table: the buffer that holds who passes whom."""
-
-    table: Buffer
-    n_experts: int
-    n_used: int
-
-
-@dataclass(frozen=True, slots=True)
 class LaneRoute:
-    """scores = router x; then picks experts for every row into the table. acts None: see LaneLinear."""
+    """scores = router x; then picks experts for every row. acts None: see LaneLinear."""
 
     unit: UnitId
     source: Source
@@ -157,7 +158,7 @@ class LaneRoute:
 
 @dataclass(frozen=True, slots=True)
 class LaneExpertsUp:
-    """out = act(gate x) * up x * weight of the slot, a row a slot: n_used rows per row of the step, grouped by expert.
+    """out = act(gate x) * up x * weight of the slot, a row a slot: n_used rows per row of the step, on the CPU grouped by expert.
 
     gate and up may name one tensor, see `engine.arch.spec.MoeFfn`.
     """
@@ -209,9 +210,10 @@ class LanePosition:
 
 @dataclass(frozen=True, slots=True)
 class LaneAttend:
-    """Attention over the cache of `layer`. rows: decode, partials into out, doing itself what `position` says; else tiles.
+    """Attention over the cache of `layer`. rows: decode, each row of another sequence; else tiles.
 
-    gate: the buffer of queries and gates whose gates multiply the result, for tiles.
+    position: on the CPU in decode, where it does itself what that says and leaves partials in out; None: LanePosition came before
+    and out is the result. gate: the buffer of queries and gates whose gates multiply the result.
     """
 
     unit: UnitId
@@ -277,7 +279,8 @@ class LaneRows:
 
 LaneExperts = LaneRoute | LaneExpertsUp | LaneExpertsDown
 LaneMixing = LanePosition | LaneAttend | LaneLatent | LaneDelta
-LaneOp = LaneEmbed | LaneNorm | LanePrepare | LaneLinear | LaneExperts | LaneMixing | LaneAdd | LaneGatedAct | LaneRows
+LanePointwise = LaneEmbed | LaneNorm | LanePrepare | LaneAdd | LaneGatedAct | LaneRows
+LaneOp = LanePointwise | LaneLinear | LaneExperts | LaneMixing | LaneTransfer
 
 
 def matrices(op: LaneLinear | LaneExperts) -> tuple[str, ...]:
@@ -314,10 +317,10 @@ def reads(op: LaneOp) -> tuple[Buffer, ...]:
         case LaneRoute():
             return _inputs(op)
         case LaneExpertsUp():
-            return (*_inputs(op), op.choice.table)
+            return (*_inputs(op), *op.choice.buffers)
         case LaneExpertsDown():
             others = (op.out if op.add else None, op.beside, op.share)
-            return (*_inputs(op), op.choice.table, *(one for one in others if one is not None))
+            return (*_inputs(op), *op.choice.buffers, *(one for one in others if one is not None))
         case LanePosition():
             return tuple(buffer for buffer in (op.q, op.k, op.v) if buffer is not None)
         case LaneAttend():
@@ -330,13 +333,15 @@ def reads(op: LaneOp) -> tuple[Buffer, ...]:
             return (op.x, op.y, *(() if op.share is None else (op.share,)))
         case LaneGatedAct():
             return (op.gate, op.up)
+        case LaneSend() | LaneRecv() | LaneChosen() | LaneTell():
+            return transfer_reads(op)
 
 
 def writes(op: LaneOp) -> tuple[Buffer, ...]:
     """Buffers that the op fills or changes."""
     match op:
         case LaneRoute():
-            return (op.router.out, op.choice.table)
+            return (op.router.out, *op.choice.buffers)
         case (
             LaneEmbed()
             | LaneNorm()
@@ -358,3 +363,5 @@ def writes(op: LaneOp) -> tuple[Buffer, ...]:
             return op.written
         case LaneAdd():
             return (op.x,)
+        case LaneSend() | LaneRecv() | LaneChosen() | LaneTell():
+            return transfer_writes(op)

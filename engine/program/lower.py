@@ -1,14 +1,16 @@
-"""Outline and memory to a Plan, for one phase and bucket."""
+"""Outlines and memory to a Plan, for one phase and bucket."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate
 
 from engine.graph.ops import Buffer, Graph
-from engine.placement.placement import Placement
+from engine.placement.placement import Gpu, Placement
+from engine.program.exchanges import Stay, exchanges, schedule, stays, touched
 from engine.program.fuse import Phase
+from engine.program.gpu_slots import GPU_ALIGN, gpu_slot
 from engine.program.lane_latent import LaneLatentAttend
 from engine.program.lane_ops import (
     LaneAttend,
@@ -22,10 +24,11 @@ from engine.program.lane_ops import (
     reads,
     writes,
 )
+from engine.program.lane_transfer import LaneChosen, LaneTell
 from engine.program.meetings import in_order, meetings
-from engine.program.memory import Life, lay_out
+from engine.program.memory import ALIGN, Life, lay_out
 from engine.program.outline import LaneOutline, outline
-from engine.program.plan import Lane, Plan, Slot
+from engine.program.plan import Lane, Plan, Slot, SlotKind
 from engine.quants.formats import BY_ID
 from kernels_pyx.executor import act_row_bytes, partial_floats, routes_bytes
 from kernels_pyx.formats import ACTS
@@ -45,30 +48,54 @@ def lower(
         PlacementError: see `outline`.
     """
 
+    return lower_lanes(outline(graph, placement, phase, max_rows), phase, max_rows, types, f32=f32)
+
+
+def lower_lanes(
+    sketches: Sequence[LaneOutline], phase: Phase, max_rows: int, types: Mapping[str, int], *, f32: bool = False
+) -> Plan:
+    """The plan of outlined lanes."""
+
     def act_of(weight: str) -> int:
         return 0 if f32 else ACTS.index(BY_ID[types[weight]].act)
 
-    lanes = (_lane(sketch, max_rows, act_of) for sketch in outline(graph, placement, phase, max_rows))
-    return Plan(phase, max_rows, f32, tuple(lanes))
+    devices = [sketch.device for sketch in sketches]
+    ops = [_ordered(sketch, act_of) for sketch in sketches]
+    kept = stays(ops, devices)
+    lanes = tuple(_lane(one, *run, max_rows, act_of) for one, run in zip(sketches, zip(ops, kept, strict=True), strict=True))
+    return Plan(phase, max_rows, f32, lanes, exchanges(ops), schedule(ops))
 
 
-def _lane(sketch: LaneOutline, max_rows: int, act_of: ActsOf) -> Lane:
-    ops = in_order(_unprepared(sketch.ops, act_of))
-    meets = meetings(ops)
+def _ordered(sketch: LaneOutline, act_of: ActsOf) -> tuple[LaneOp, ...]:
+    """The ops as they will run: a GPU's as they are, one at a time."""
+    return sketch.ops if isinstance(sketch.device, Gpu) else in_order(_unprepared(sketch.ops, act_of))
+
+
+def _lane(sketch: LaneOutline, ops: tuple[LaneOp, ...], stay: Stay, max_rows: int, act_of: ActsOf) -> Lane:
+    on_gpu = isinstance(sketch.device, Gpu)
+    meets = (True,) * len(ops) if on_gpu else meetings(ops)
     turns = tuple(accumulate(meets, initial=0))  # ops of one turn run side by side
-    first: dict[str, int] = {}
-    last: dict[str, int] = {}
+    first, last = touched(ops)
+    words = _words(ops)
     slots: dict[str, Slot] = {}
-    for i, op in enumerate(ops):
+    for op in ops:
         for buffer in (*reads(op), *writes(op)):
-            first.setdefault(buffer.name, i)
-            last[buffer.name] = i
-            if buffer.name != sketch.logits.name and buffer.name not in slots:
-                slots[buffer.name] = _slot(op, buffer, max_rows, act_of)
+            if buffer != sketch.logits and buffer.name not in slots:
+                slots[buffer.name] = (
+                    gpu_slot(op, buffer, max_rows, words) if on_gpu else _slot(op, buffer, max_rows, act_of, words)
+                )
+    for name in slots:
+        first[name], last[name] = stay.arrives.get(name, first[name]), max(last[name], stay.read_until.get(name, 0))
     lives = [Life(name, slot.nbytes, turns[first[name]], turns[last[name]]) for name, slot in slots.items()]
-    layout = lay_out(lives)
+    layout = lay_out(lives, GPU_ALIGN if on_gpu else ALIGN)
     placed = {name: _placed(slot, layout.offsets[name], first[name], last[name]) for name, slot in slots.items()}
     return Lane(sketch.device, ops, meets, placed, layout.nbytes, sketch.logits)
+
+
+def _words(ops: Sequence[LaneOp]) -> frozenset[str]:
+    """Names of the buffers that hold ids of experts."""
+    choosing = (LaneRoute, LaneExpertsUp, LaneExpertsDown, LaneChosen, LaneTell)
+    return frozenset(op.choice.chosen.name for op in ops if isinstance(op, choosing))
 
 
 def _unprepared(ops: tuple[LaneOp, ...], act_of: ActsOf) -> list[LaneOp]:
@@ -92,29 +119,31 @@ def _unprepared(ops: tuple[LaneOp, ...], act_of: ActsOf) -> list[LaneOp]:
     return kept
 
 
-def _slot(op: LaneOp, buffer: Buffer, max_rows: int, act_of: ActsOf) -> Slot:
-    """The size of the buffer that `op` is the first to touch."""
+def _slot(op: LaneOp, buffer: Buffer, max_rows: int, act_of: ActsOf, words: frozenset[str]) -> Slot:
+    """The size of the buffer that `op` is the first to touch, on the CPU."""
     if isinstance(op, LanePrepare) and buffer == op.acts:
         offsets, strides, at = [-1, -1, -1], [0, 0, 0], 0
+        rows = max_rows * op.slots
         for act in sorted({act_of(weight) for weight in op.weights}):
             offsets[act], strides[act] = at, act_row_bytes(act, buffer.width)
-            at += max_rows * op.slots * strides[act]
-        return Slot(
-            buffer.name, "acts", 0, at, 0, 0, 0, (offsets[0], offsets[1], offsets[2]), (strides[0], strides[1], strides[2])
-        )
-    if isinstance(op, LaneAttend) and op.rows and buffer == op.out:
-        stride = 4 * partial_floats(op.heads.n_heads, op.heads.v_dim)
-        return Slot(buffer.name, "partials", 0, max_rows * stride, stride, 0, 0)
+            at += rows * strides[act]
+        places, steps = (offsets[0], offsets[1], offsets[2]), (strides[0], strides[1], strides[2])
+        return Slot(buffer.name, "acts", 0, at, 0, 0, 0, places, steps, rows, buffer.width)
+    if isinstance(op, LaneAttend) and op.position is not None and buffer == op.out:
+        return _partials(buffer, max_rows, partial_floats(op.heads.n_heads, op.heads.v_dim))
     if isinstance(op, LaneLatentAttend) and op.rows and buffer == op.out:
-        stride = 4 * partial_floats(op.mla.n_heads, op.mla.rank)
-        return Slot(buffer.name, "partials", 0, max_rows * stride, stride, 0, 0)
-    if isinstance(op, LaneRoute) and buffer == op.choice.table:
+        return _partials(buffer, max_rows, partial_floats(op.mla.n_heads, op.mla.rank))
+    if isinstance(op, LaneRoute | LaneChosen) and buffer == op.choice.table:
         nbytes = routes_bytes(op.choice.n_experts, max_rows * op.choice.n_used)
         return Slot(buffer.name, "routes", 0, nbytes, 0, 0, 0)
+    rows = max_rows * (op.choice.n_used if isinstance(op, LaneExpertsUp) and buffer == op.out else 1)
     stride = act_row_bytes(0, buffer.width)
-    if isinstance(op, LaneExpertsUp) and buffer == op.out:
-        max_rows *= op.choice.n_used
-    return Slot(buffer.name, "f32", 0, max_rows * stride, stride, 0, 0)
+    kind: SlotKind = "i32" if buffer.name in words else "f32"
+    return Slot(buffer.name, kind, 0, rows * stride, stride, 0, 0, rows=rows, width=buffer.width)
+
+
+def _partials(buffer: Buffer, rows: int, floats: int) -> Slot:
+    return Slot(buffer.name, "partials", 0, rows * 4 * floats, 4 * floats, 0, 0, rows=rows, width=floats)
 
 
 def _placed(slot: Slot, offset: int, first: int, last: int) -> Slot:

@@ -18,6 +18,7 @@ from engine.program.lane_ops import (
     reads,
     writes,
 )
+from engine.program.lane_transfer import LaneRecv, LaneSend
 
 _FREE = (LaneAdd, LaneExpertsDown, LaneExpertsUp, LaneGatedAct, LaneLinear, LaneNorm, LanePrepare, LaneRoute)
 """Ops that touch nothing but the buffers they name. The others touch the cache too, or stand where the number of rows changes."""
@@ -43,6 +44,12 @@ def meetings(ops: Sequence[LaneOp]) -> tuple[bool, ...]:
     for i, op in enumerate(ops):
         beside.append(op)
         later = ops[i + 1] if i + 1 < len(ops) else None
+        if isinstance(op, LaneSend | LaneRecv):  # no work: each worker tells or waits for itself
+            beside.pop()
+            meets.append(isinstance(later, LaneSend) and bool(beside))
+            if meets[-1]:
+                beside = []
+            continue
         apart = later is not None and not all(isinstance(one, _FREE) for one in (op, later))
         if isinstance(op, LaneHeads) and not op.sync:
             meets.append(False)

@@ -20,34 +20,32 @@ class Life:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Offsets by name, multiples of ALIGN, and the bytes of the whole."""
+    """Offsets by name, multiples of the alignment asked for, and the bytes of the whole."""
 
     offsets: dict[str, int]
     nbytes: int
 
 
-def lay_out(lives: Sequence[Life]) -> Layout:
+def lay_out(lives: Sequence[Life], align: int = ALIGN) -> Layout:
     """Places the largest buffers first, each at the lowest offset where nothing alive at the same time lies."""
-    placed: list[tuple[Life, int]] = []
+    alive: dict[int, set[tuple[int, int]]] = {}  # what lies where at each op: most buffers live for a few ops only
     offsets: dict[str, int] = {}
-    total = ALIGN
+    total = align
     for life in sorted(lives, key=lambda one: (-one.nbytes, one.first, one.name)):
-        size = _rounded(life.nbytes)
+        size = _rounded(life.nbytes, align)
         at = 0
-        neighbours = sorted((start, start + _rounded(other.nbytes)) for other, start in placed if _together(life, other))
-        for start, end in neighbours:
+        span = range(life.first, life.last + 1)
+        neighbours: set[tuple[int, int]] = set().union(*(alive.get(op, ()) for op in span))
+        for start, end in sorted(neighbours):
             if at + size <= start:
                 break
             at = max(at, end)
-        placed.append((life, at))
+        for op in span:
+            alive.setdefault(op, set()).add((at, at + size))
         offsets[life.name] = at
         total = max(total, at + size)
     return Layout(offsets, total)
 
 
-def _rounded(nbytes: int) -> int:
-    return -(-nbytes // ALIGN) * ALIGN
-
-
-def _together(a: Life, b: Life) -> bool:
-    return a.first <= b.last and b.first <= a.last
+def _rounded(nbytes: int, align: int) -> int:
+    return -(-nbytes // align) * align

@@ -6,29 +6,48 @@ from dataclasses import dataclass
 
 from engine.errors import PlacementError
 from engine.graph.ops import Buffer, Graph
-from engine.placement.placement import Numa, Placement
-from engine.program.fuse import Phase, fuse
-from engine.program.lane_ops import LaneOp
+from engine.placement.placement import Device, Gpu, Numa, Placement
+from engine.program.fuse import Phase, fuse_lane, named_ops
+from engine.program.fuse_mixing import Style
+from engine.program.lane_ops import LaneOp, writes
+from engine.program.partition import partition
 
 
 @dataclass(frozen=True, slots=True)
 class LaneOutline:
-    """The fused ops of one device, not yet laid out in memory."""
+    """The fused ops of one device, not yet laid out in memory. logits: None where another lane has the head."""
 
-    device: Numa
+    device: Device
     ops: tuple[LaneOp, ...]
-    logits: Buffer
+    logits: Buffer | None
 
 
 def outline(graph: Graph, placement: Placement, phase: Phase, max_rows: int) -> tuple[LaneOutline, ...]:
     """One lane per device, in order of first use.
 
     Raises:
-        PlacementError: a unit without a place, or units on more than one device, which this version does not run.
+        PlacementError: a unit without a place, a cache apart from its mixer, or units on more than one node of memory, which this
+            version does not run.
     """
-    devices = {placement.device_of(unit) for unit in {op.unit for op in graph.ops}}
-    if len(devices) != 1:
-        names = ", ".join(str(device) for device in sorted(devices))
-        raise PlacementError(f"the placement spreads over {names}; this version runs a model on one device")
-    ops, logits = fuse(graph.ops, graph.logits, phase, max_rows)
-    return (LaneOutline(devices.pop(), ops, logits),)
+    nodes = {device for device in (placement.device_of(op.unit) for op in graph.ops) if isinstance(device, Numa)}
+    if len(nodes) > 1:
+        names = ", ".join(str(device) for device in sorted(nodes))
+        raise PlacementError(f"the placement spreads over {names}; this version runs a model on one node of memory and on GPUs")
+    return outline_lanes(graph, placement, phase, max_rows)
+
+
+def outline_lanes(graph: Graph, placement: Placement, phase: Phase, max_rows: int) -> tuple[LaneOutline, ...]:
+    """The same for any devices.
+
+    Raises:
+        PlacementError: a unit without a place, or a cache apart from its mixer.
+    """
+    named, last = named_ops(graph.ops, phase)
+    logits = last[graph.logits.name]
+    found = []
+    for part in partition(named, placement):
+        style: Style = "gpu" if isinstance(part.device, Gpu) else "cpu"
+        ops = fuse_lane(part.ops, phase, max_rows, style, part.late)
+        here = any(buffer == logits for op in ops for buffer in writes(op))
+        found.append(LaneOutline(part.device, ops, logits if here else None))
+    return tuple(found)

@@ -6,20 +6,27 @@ from dataclasses import dataclass
 from typing import Literal
 
 from engine.graph.ops import Buffer
-from engine.placement.placement import Numa
+from engine.placement.placement import Device
 from engine.program.fuse import Phase
 from engine.program.lane_ops import LaneOp, reads, writes
+from engine.program.lane_transfer import LaneRecv, LaneSend
+
+SlotKind = Literal["f32", "i32", "acts", "partials", "routes"]
 
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """A buffer in the arena, alive from op `first` to op `last` and while others run beside those.
+    """A buffer of a lane in its memory, alive from op `first` to op `last` and while others run beside those.
 
-    stride: bytes from row to row (of one layout, for acts); act_offsets: per layout, -1 = not held.
+    rows, width: of values, `rows` being the most that a step has; stride: bytes from row to row (of one layout, for acts). What a
+    lane is sent lives from where it may arrive, what it sends until it must have been read.
+
+    On the CPU act_offsets: per layout of the kernels, -1 = not held. On a GPU rows lie without gaps, and `acts` has room for all
+    that `engine.triton_kernels.tensors.Acts` may hold, see `engine.program.gpu_slots`.
     """
 
     name: str
-    kind: Literal["f32", "acts", "partials", "routes"]
+    kind: SlotKind
     offset: int
     nbytes: int
     stride: int
@@ -27,33 +34,68 @@ class Slot:
     last: int
     act_offsets: tuple[int, int, int] = (-1, -1, -1)
     act_strides: tuple[int, int, int] = (0, 0, 0)
+    rows: int = 0
+    width: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """The ops of one device, in order, and its buffers by name. meets: for each op, whether all workers meet after it."""
+    """The ops of one device, in order, and its buffers by name. meets: for each op, whether all workers meet after it.
 
-    device: Numa
+    logits: the buffer that the step gives back, which has no slot; None where another lane makes it.
+    """
+
+    device: Device
     ops: tuple[LaneOp, ...]
     meets: tuple[bool, ...]
     slots: dict[str, Slot]
     arena_bytes: int
-    logits: Buffer
+    logits: Buffer | None
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """Ops [first, end) of a lane."""
+
+    lane: int
+    first: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """What crosses with one flag: op `send` of lane `source` to op `recv` of lane `target`."""
+
+    flag: int
+    source: int
+    send: int
+    target: int
+    recv: int
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Steps of `phase` with up to max_rows rows. f32: linears take f32 activations."""
+    """Steps of `phase` with up to max_rows rows. f32: linears take f32 activations.
+
+    exchanges: by flag. schedule: pieces of lanes in an order in which each finds what it needs: run one after another they make
+    the step. Lanes that run side by side wait for each other at their exchanges alone.
+    """
 
     phase: Phase
     max_rows: int
     f32: bool
     lanes: tuple[Lane, ...]
+    exchanges: tuple[Exchange, ...]
+    schedule: tuple[Segment, ...]
 
     @property
     def arena_bytes(self) -> int:
         """Bytes of all arenas."""
         return sum(lane.arena_bytes for lane in self.lanes)
+
+    def lane_of(self, device: Device) -> Lane | None:
+        """The lane of a device, if it has any part in the step."""
+        return next((lane for lane in self.lanes if lane.device == device), None)
 
     def explain(self) -> str:
         """The plan as text, one op a line."""
@@ -61,8 +103,21 @@ class Plan:
         lines = [f"{self.phase}[{self.max_rows}]: {self.arena_bytes} bytes of buffers{exact}"]
         for lane in self.lanes:
             lines.append(f"  {lane.device}: {len(lane.ops)} ops")
-            for i, op in enumerate(lane.ops):
-                ins = ", ".join(buffer.name for buffer in reads(op))
-                outs = ", ".join(buffer.name for buffer in writes(op))
-                lines.append(f"  {i:4} {op.unit!s:<10} {type(op).__name__.removeprefix('Lane').lower():<9} {ins} -> {outs}")
+            lines += [f"  {i:4} {_line(op)}" for i, op in enumerate(lane.ops)]
+        if len(self.lanes) > 1:
+            pieces = ", ".join(f"{self.lanes[one.lane].device}[{one.first}:{one.end}]" for one in self.schedule)
+            lines.append(f"  {len(self.exchanges)} exchanges; in order: {pieces}")
         return "\n".join(lines)
+
+
+def _line(op: LaneOp) -> str:
+    name = f"{op.unit!s:<10} {type(op).__name__.removeprefix('Lane').lower():<9}"
+    if isinstance(op, LaneSend):
+        return f"{name} {_names(op.buffers)} -> {op.to} ({op.flag})"
+    if isinstance(op, LaneRecv):
+        return f"{name} {op.source} ({op.flag}) -> {_names(op.buffers)}"
+    return f"{name} {_names(reads(op))} -> {_names(writes(op))}"
+
+
+def _names(buffers: tuple[Buffer, ...]) -> str:
+    return ", ".join(buffer.name for buffer in buffers)

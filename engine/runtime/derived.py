@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from engine.arch.spec import HeadMatrices, Mla, ModelSpec
+from engine.arch.spec import HeadMatrices
 from engine.errors import Cancelled
-from engine.quants.formats import BY_ID, BY_NAME, QuantFormat
+from engine.estimate.derived import DerivedInfo, derived_format, derived_infos, derived_parts, head_bytes
+from engine.quants.formats import QuantFormat
 from engine.quants.quantise import quantise_q8_0
 from engine.runtime.weights import Weights
 from kernels_pyx.executor import AbortFlag
+
+__all__ = [
+    "DerivedInfo",
+    "DerivedWeight",
+    "DerivedWeights",
+    "derive",
+    "derived_format",
+    "derived_infos",
+    "derived_parts",
+    "head_bytes",
+]
 
 F32 = npt.NDArray[np.float32]
 
@@ -28,70 +40,34 @@ class DerivedWeight:
     nbytes: int
 
 
-def derived_format(part: HeadMatrices, source_type: int, *, f32: bool) -> QuantFormat:
-    """What a derived weight is stored as: numbers stay what they are, blocks of the file cannot be turned and become Q8_0.
+def derive(weights: Weights, part: HeadMatrices, *, f32: bool) -> tuple[npt.NDArray[np.uint8], QuantFormat]:
+    """The bytes of the matrices of all heads, side by side, and what they are stored as.
 
-    f32: as exact as the file. Rows that are no whole blocks of Q8_0 become F16.
+    Raises:
+        UnsupportedModel, GgufError: see `Weights`.
     """
-    source = BY_ID[source_type]
-    if source.is_float:
-        return source
-    if f32:
-        return BY_NAME["F32"]
-    return BY_NAME["Q8_0" if part.n_in % BY_NAME["Q8_0"].block == 0 else "F16"]
-
-
-@dataclass(frozen=True, slots=True)
-class DerivedInfo:
-    """A derived weight as `inspect` lists it: made of `tensor`, shape with ne0 first."""
-
-    tensor: str
-    type_name: str
-    shape: tuple[int, int, int]
-    nbytes: int
-
-
-def derived_infos(spec: ModelSpec, types: Mapping[str, int], *, f32: bool = False) -> tuple[DerivedInfo, ...]:
-    """Every weight that loading the model makes. types: ggml type id of each tensor."""
-    return tuple(_info(part, types[part.weight], f32) for block in spec.blocks for part in _parts(block.mixer))
-
-
-def _info(part: HeadMatrices, source_type: int, f32: bool) -> DerivedInfo:
-    form = derived_format(part, source_type, f32=f32)
-    nbytes = part.n_heads * part.n_out * form.row_bytes(part.n_in)
-    return DerivedInfo(part.weight, form.name, (part.n_in, part.n_out, part.n_heads), nbytes)
-
-
-def _parts(mixer: object) -> tuple[HeadMatrices, ...]:
-    return mixer.derived if isinstance(mixer, Mla) else ()
-
-
-def head_bytes(part: HeadMatrices, source_type: int) -> int:
-    """Bytes of the matrices of all heads as decode reads them."""
-    form = derived_format(part, source_type, f32=False) if part.transposed else BY_ID[source_type]
-    return part.n_heads * part.n_out * form.row_bytes(part.n_in)
+    source = weights.matrix(part.weight, part.n_out)
+    form = derived_format(part, source.type_id, f32=f32)
+    return _stored(_turned(part, weights.values(part.weight)), form), form
 
 
 class DerivedWeights:
     """Owns what it makes; addresses are valid as long as it lives."""
 
-    def __init__(self, weights: Weights, spec: ModelSpec, abort: AbortFlag, *, f32: bool) -> None:
-        """Makes every derived weight of the model. f32: see `derived_format`.
+    def __init__(self, weights: Weights, parts: Iterable[HeadMatrices], abort: AbortFlag, *, f32: bool) -> None:
+        """Makes derived weights of `parts`. f32: see `derived_format`.
 
         Raises:
             Cancelled: the flag was set. UnsupportedModel, GgufError: see `Weights`.
         """
         self._kept: list[npt.NDArray[np.uint8]] = []
         self._made: dict[HeadMatrices, DerivedWeight] = {}
-        for block in spec.blocks:
-            for part in _parts(block.mixer):
-                if abort.is_set:
-                    raise Cancelled("loading was stopped")
-                source = weights.matrix(part.weight, part.n_out)
-                form = derived_format(part, source.type_id, f32=f32)
-                raw = _stored(_turned(part, weights.values(part.weight)), form)
-                self._kept.append(raw)
-                self._made[part] = DerivedWeight(raw.ctypes.data, form.ggml_id, form.row_bytes(part.n_in), raw.nbytes)
+        for part in parts:
+            if abort.is_set:
+                raise Cancelled("loading was stopped")
+            raw, form = derive(weights, part, f32=f32)
+            self._kept.append(raw)
+            self._made[part] = DerivedWeight(raw.ctypes.data, form.ggml_id, form.row_bytes(part.n_in), raw.nbytes)
 
     def of(self, part: HeadMatrices) -> DerivedWeight:
         """What was made for `part`."""

@@ -12,11 +12,8 @@ import numpy.typing as npt
 
 from engine.arch.spec import Act, ClampedSwiglu, HeadMatrices, Mla, Norm
 from engine.graph.ops import Buffer
-from engine.program.lane_ops import (
-    Choice,
-    Heads,
-    Source,
-)
+from engine.program.lane_ops import Heads, Source
+from engine.program.lane_transfer import Choice
 from engine.program.plan import Lane
 from engine.runtime.derived import DerivedWeights
 from engine.runtime.kv_cache import LayerCache
@@ -49,6 +46,10 @@ class Kind(IntEnum):
     LATENT_HEADS = 17
     DELTA_ROWS = 20
     DELTA_CHUNKS = 21
+    RECV = 22
+    SEND = 23
+    CHOSEN = 24
+    TELL = 25
 
 
 class Flag(IntFlag):
@@ -116,7 +117,7 @@ class Row:
 
     def place(self, buffer: Buffer) -> tuple[int, int]:
         """Offset and stride in floats."""
-        if buffer.name == self.lane.logits.name:
+        if buffer == self.lane.logits:
             return LOGITS, 0
         slot = self.lane.slots[buffer.name]
         return slot.offset, slot.stride // 4
@@ -193,6 +194,7 @@ class Row:
 
     def choice(self, choice: Choice) -> None:
         self.row["n_experts"], self.row["n_used"] = choice.n_experts, choice.n_used
+        assert choice.table is not None, "a choice of a lane of a GPU"
         self.row["routes_offset"] = self.lane.slots[choice.table.name].offset
 
     def input(self, source: Source, acts: Buffer | None) -> Flag:

@@ -13,18 +13,13 @@ from dataclasses import dataclass
 import psutil
 
 from engine.arch.cache_groups import groups_of
-from engine.arch.spec import Attention, Mla, ModelSpec
-from engine.errors import InvalidRequest, OutOfMemory
-from engine.placement.options import KV_TYPES, KvType
-from engine.runtime.cache_groups import CacheGroup, plan_groups
+from engine.arch.spec import ModelSpec
+from engine.errors import OutOfMemory
+from engine.estimate.cache import BLOCK, DEFAULT_CTX, CacheGroup, context_of, layer_bytes, plan_groups, token_bytes
+from engine.placement.options import KvType
 from kernels_pyx.arena import Arena
-from kernels_pyx.executor import BLOCK as _BLOCK
-from kernels_pyx.executor import kv_head_bytes, v_pad
 
-BLOCK = _BLOCK
-"""Tokens per block."""
-
-DEFAULT_CTX = 8192
+__all__ = ["BLOCK", "DEFAULT_CTX", "KvCache", "LayerCache", "allocate", "context_of", "layer_bytes", "token_bytes"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,61 +32,55 @@ class LayerCache:
     group: int
 
 
-def context_of(spec: ModelSpec, n_ctx: int) -> int:
-    """Tokens of context to hold for an asked n_ctx, 0 = min(model's, 8192).
-
-    Raises:
-        InvalidRequest: negative, or more than the model was made for.
-    """
-    if n_ctx < 0 or n_ctx > spec.context_length:
-        raise InvalidRequest(f"a context of {n_ctx} tokens was asked for; this model takes 1 to {spec.context_length}")
-    return n_ctx or min(spec.context_length, DEFAULT_CTX)
-
-
-def token_bytes(spec: ModelSpec, k_type: KvType, v_type: KvType) -> tuple[int, ...]:
-    """Bytes of cache that a token takes in each cache group, and that attention reads of each key it sees."""
-    found = [0] * (max(groups_of(spec).values(), default=-1) + 1)
-    for layer, group in groups_of(spec).items():
-        found[group] += sum(layer_bytes(spec, layer, k_type, v_type)) // BLOCK
-    return tuple(found)
-
-
-def layer_bytes(spec: ModelSpec, layer: int, k_type: KvType, v_type: KvType) -> tuple[int, int]:
-    """Bytes of a layer's keys and values in a block. Latent rows, of the keys' type, are both."""
-    mixer = spec.blocks[layer].mixer
-    k, v = KV_TYPES.index(k_type), KV_TYPES.index(v_type)
-    if isinstance(mixer, Mla):
-        return kv_head_bytes(k, mixer.latent), 0
-    assert isinstance(mixer, Attention)  # other layers are in no group
-    return mixer.n_kv_heads * kv_head_bytes(k, mixer.head_dim), mixer.n_kv_heads * kv_head_bytes(v, v_pad(mixer.v_dim))
-
-
 class KvCache:
-    """The pools of all cache groups, zeroed, so that no stale value is ever read as a number that is not finite."""
+    """The pools of all cache groups, zeroed, so that no stale value is ever read as a number that is not finite.
 
-    def __init__(self, spec: ModelSpec, n_ctx: int, k_type: KvType, v_type: KvType, chunk: int) -> None:
+    block_bytes: by group, of the layers that lie here.
+    """
+
+    def __init__(
+        self,
+        spec: ModelSpec,
+        n_ctx: int,
+        k_type: KvType,
+        v_type: KvType,
+        chunk: int,
+        *,
+        layers: frozenset[int] | None = None,
+    ) -> None:
         """Room for n_ctx tokens; chunk: most tokens in a step, for which layers with a window need room beside it.
+
+        layers: those that lie here, None: all. The groups are those of the whole model, wherever its layers lie.
 
         Raises:
             OutOfMemory: more than is free.
         """
         per_token = token_bytes(spec, k_type, v_type)
         self.groups: tuple[CacheGroup, ...] = plan_groups(spec, n_ctx, chunk, tuple(BLOCK * one for one in per_token))
-        self.nbytes = sum(group.nbytes for group in self.groups)
+        here = {layer: index for layer, index in groups_of(spec).items() if layers is None or layer in layers}
+        sizes = {layer: layer_bytes(spec, layer, k_type, v_type) for layer in here}
+        self.block_bytes = tuple(
+            sum(sum(sizes[layer]) for layer, group in here.items() if group == index) for index in range(len(self.groups))
+        )
+        pools = [group.n_blocks * nbytes for group, nbytes in zip(self.groups, self.block_bytes, strict=True)]
+        self.nbytes = sum(pools)
+        self.layers: dict[int, LayerCache] = {}
+        self._arena: Arena | None = None
+        if not self.nbytes:
+            return
         self._arena = allocate(self.nbytes, f"the cache for a context of {n_ctx} tokens", "choose a shorter context")
         at = [self._arena.address]
-        for group in self.groups:
-            at.append(at[-1] + group.nbytes)
-        layers: dict[int, LayerCache] = {}
-        for layer, index in groups_of(spec).items():
-            keys, values = layer_bytes(spec, layer, k_type, v_type)
-            layers[layer] = LayerCache(at[index], at[index] + keys, self.groups[index].block_bytes, index)
+        for nbytes in pools:
+            at.append(at[-1] + nbytes)
+        for layer, index in here.items():
+            keys, values = sizes[layer]
+            self.layers[layer] = LayerCache(at[index], at[index] + keys, self.block_bytes[index], index)
             at[index] += keys + values
-        self.layers: dict[int, LayerCache] = layers
 
     def close(self) -> None:
         """Gives the memory back. Idempotent."""
-        self._arena.close()
+        if self._arena is not None:
+            self._arena.close()
 
 
 def allocate(nbytes: int, what: str, advice: str) -> Arena:

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Protocol
+from collections import Counter
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import numpy.typing as npt
 
 from engine.arch.cache_groups import windows
 from engine.arch.spec import ModelSpec
-from engine.errors import EngineError
+from engine.errors import DeviceLost, EngineError, OutOfDeviceMemory, OutOfMemory, PlacementError, UnsupportedModel
+from engine.estimate.memory import Estimator
+from engine.estimate.moves import with_move
 from engine.gguf.info import GgufFile
 from engine.graph.ops import Embed, Experts, Graph, LatentAttention, Linear
 from engine.graph.reference import ReferenceModel
+from engine.hardware.machine import this_machine
 from engine.placement.options import LoadOptions
-from engine.placement.placement import default_placement
+from engine.placement.placement import Device, Gpu, Numa, Placement, default_placement
 from engine.runtime.cache_groups import BLOCK, CacheGroup, plan_groups
+from engine.runtime.choice import choose_placement
 from engine.runtime.derived import head_bytes
-from engine.runtime.executor import Executor
+from engine.runtime.executor import Executor, PlanRunner
 from engine.runtime.kv_cache import KvCache, context_of
 from engine.runtime.owning import Owning
 from engine.runtime.residency import Holding, Residency
@@ -28,16 +32,7 @@ from engine.runtime.weights import Weights
 from kernels_pyx.executor import AbortFlag
 
 Progress = Callable[[str, int, int], None]
-
-
-class Stepper(Protocol):
-    """What runs steps: the executor, or the reference model."""
-
-    def step(self, batch: StepBatch) -> npt.NDArray[np.float32]:
-        """Logits [n_out, n_vocab]."""
-
-    def close(self) -> None:
-        """Gives everything back."""
+NO_NAMES: Mapping[Device, str] = {}
 
 
 class LoadedModel:
@@ -52,10 +47,15 @@ class LoadedModel:
         cache: KvCache | None,
         states: StatePool | None,
         state_slots: tuple[int, int],
-        stepper: Stepper,
+        stepper: PlanRunner | ReferenceModel,
         residency: Residency,
+        notes: tuple[str, ...] = (),
+        names: Mapping[Device, str] = NO_NAMES,
         owning: Owning | None = None,
     ) -> None:
+        """notes: what of the placement that was asked for could not be met, one sentence each. names: of GPUs."""
+        self.notes = notes
+        self._names = names
         self.spec = spec
         self.n_ctx = n_ctx
         self.cache_groups = groups
@@ -106,14 +106,22 @@ class LoadedModel:
             self._owning.relieve()
 
     @property
-    def executor(self) -> Executor | None:
-        """The compiled programs: plans and timings. None for the reference model."""
-        return self._stepper if isinstance(self._stepper, Executor) else None
+    def executor(self) -> PlanRunner | None:
+        """What runs the plans: plans and timings. None for the reference model."""
+        return None if isinstance(self._stepper, ReferenceModel) else self._stepper
 
     @property
     def last_step_s(self) -> float:
         """Seconds that the last step spent in its program; 0 for the reference model."""
         return 0.0 if self.executor is None else self.executor.last_step_s
+
+    @property
+    def shares(self) -> tuple[tuple[Device, str, int], ...]:
+        """(device, what its maker calls it, bytes held there) of every device in use."""
+        held: Counter[Device] = Counter()
+        for holding in self.residency.holdings:
+            held[holding.device] += holding.nbytes
+        return tuple((device, self._names.get(device, ""), held[device]) for device in sorted(held))
 
     def check_identity(self) -> None:
         """Raises ModelChanged when the file is no longer the one that was loaded. Takes microseconds."""
@@ -176,17 +184,90 @@ def _compiled(
     progress: Progress,
     abort: AbortFlag,
 ) -> LoadedModel:
-    placement = default_placement(spec, options)
+    names = _matrices(graph)
+    for name, n_in in names.items():
+        weights.matrix(name, n_in)
+    types = {name: file.tensors[name].type_id for name in names}
+    placement, notes = choose_placement(file, spec, graph, options)
+    if not any(isinstance(device, Gpu) for device in placement.devices):
+        return _on_cpu(file, spec, graph, options, placement, notes, n_ctx, weights, types, undo, progress, abort)
+    before = len(undo)
+    try:
+        return _on_devices(file, spec, graph, options, placement, notes, n_ctx, weights, types, undo, progress, abort)
+    except (DeviceLost, OutOfMemory, PlacementError, UnsupportedModel) as error:
+        if options.placement:
+            raise
+        # Nobody asked for GPUs: the model runs all the same.
+        while len(undo) > before:
+            undo.pop()()
+        told = (*notes, f"No GPU is used: {error}.")
+        return _on_cpu(
+            file, spec, graph, options, default_placement(spec, options), told, n_ctx, weights, types, undo, progress, abort
+        )
+
+
+def _on_devices(
+    file: GgufFile,
+    spec: ModelSpec,
+    graph: Graph,
+    options: LoadOptions,
+    placement: Placement,
+    notes: tuple[str, ...],
+    n_ctx: int,
+    weights: Weights,
+    types: dict[str, int],
+    undo: list[Callable[[], None]],
+    progress: Progress,
+    abort: AbortFlag,
+) -> LoadedModel:
+    # Not with the module: torch takes a second to import and hundreds of megabytes, which a CPU alone has no use for.
+    from engine.runtime.gpu_loader import load_placed
+
+    try:
+        placed = load_placed(file, spec, graph, options, placement, n_ctx, weights, types, undo, progress, abort)
+    except OutOfDeviceMemory as error:
+        raise with_move(error, Estimator(spec, graph, file.tensors, options, this_machine()), placement) from error
+    owning = None
+    if placed.on_cpu:
+        shares = {name: share for name, share in _shares(graph).items() if name in placed.on_cpu}
+        later = sum(one.nbytes for one in placed.holdings if isinstance(one.device, Numa) and one.owner != "weights")
+        owning = weights.owning(shares, len(placement.workers.cores), later)
+    return LoadedModel(
+        spec,
+        n_ctx,
+        placed.cache.groups,
+        weights,
+        placed.cache,
+        placed.states,
+        placed.state_slots,
+        placed.executor,
+        Residency(placed.holdings, _read_per_token(file, graph)),
+        notes,
+        placed.names,
+        owning,
+    )
+
+
+def _on_cpu(
+    file: GgufFile,
+    spec: ModelSpec,
+    graph: Graph,
+    options: LoadOptions,
+    placement: Placement,
+    notes: tuple[str, ...],
+    n_ctx: int,
+    weights: Weights,
+    types: dict[str, int],
+    undo: list[Callable[[], None]],
+    progress: Progress,
+    abort: AbortFlag,
+) -> LoadedModel:
     chunk = min(options.prefill_chunk, n_ctx)
     cache = KvCache(spec, n_ctx, placement.k_type, placement.v_type, chunk)
     undo.append(cache.close)
     slots = plan_slots(spec, snapshot_budget(options.snapshot_bytes))
     states = StatePool(spec, slots[0])
     undo.append(states.close)
-    names = _matrices(graph)
-    for name, n_in in names.items():
-        weights.matrix(name, n_in)
-    types = {name: file.tensors[name].type_id for name in names}
     executor = Executor(
         spec,
         graph,
@@ -201,7 +282,7 @@ def _compiled(
         f32=options.f32_activations,
     )
     undo.append(executor.close)
-    nbytes = weights.touch(names, lambda done, total: progress("weights", done, total), abort)
+    nbytes = weights.touch(types, lambda done, total: progress("weights", done, total), abort)
     home = placement.devices[0]
     later = (
         Holding(home, "kv", sum(group.n_needed * group.block_bytes for group in cache.groups)),
@@ -216,7 +297,7 @@ def _compiled(
     )
     owning = weights.owning(_shares(graph), len(placement.workers.cores), sum(one.nbytes for one in later))
     residency = Residency(holdings, _read_per_token(file, graph))
-    return LoadedModel(spec, n_ctx, cache.groups, weights, cache, states, slots, executor, residency, owning)
+    return LoadedModel(spec, n_ctx, cache.groups, weights, cache, states, slots, executor, residency, notes, owning=owning)
 
 
 def _matrices(graph: Graph) -> dict[str, int]:

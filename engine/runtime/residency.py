@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from engine.placement.placement import Numa
+from engine.placement.placement import Device
 
 Owner = Literal["weights", "derived", "kv", "kept windows", "state", "workspace"]
 """`kv`: what one sequence of the whole context takes; `kept windows`: room for other windows than its own; `state`: slots for
@@ -16,7 +16,7 @@ the states of recurrent layers, those of snapshots among them."""
 class Holding:
     """nbytes of one owner on a device. mapped: pages of the file's own cache, given up by the system when it needs them."""
 
-    device: Numa
+    device: Device
     owner: Owner
     nbytes: int
     mapped: bool = False

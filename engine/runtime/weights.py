@@ -52,7 +52,7 @@ class Weights:
         Raises:
             UnsupportedModel: a type without kernels. GgufError: absent, or of another shape.
         """
-        tensor = self._tensor(name)
+        tensor = self.tensor(name)
         fmt = BY_ID.get(tensor.type_id)
         if fmt is None:
             supported = ", ".join(sorted(row.name for row in BY_ID.values()))
@@ -81,7 +81,7 @@ class Weights:
         Raises:
             UnsupportedModel: a type that cannot be read. GgufError: absent. ModelChanged: the file is gone.
         """
-        tensor = self._tensor(name)
+        tensor = self.tensor(name)
         if tensor.type_id not in BY_ID:
             raise UnsupportedModel(f"tensor {name} is of type {tensor.type_name}, which this version cannot read")
         return dequantise(tensor.type_name, self._bytes(tensor)).reshape(tuple(reversed(tensor.shape)))
@@ -94,18 +94,33 @@ class Weights:
             self.derived_bytes += self._vectors[key].nbytes
         return self._vectors[key]
 
-    def _tensor(self, name: str) -> TensorInfo:
+    def tensor(self, name: str) -> TensorInfo:
+        """Raises GgufError where the file has no such tensor."""
         tensor = self._file.tensors.get(name)
         if tensor is None:
             raise GgufError(f"tensor {name} is missing; the file is incomplete, get it again")
         return tensor
 
+    def read_into(self, tensor: TensorInfo, start: int, into: npt.NDArray[np.uint8]) -> None:
+        """Fills `into`, [n], with the bytes of a tensor from `start` on, by reading the file. For any thread.
+
+        Raises:
+            ModelChanged: the file has become shorter or cannot be read.
+        """
+        try:
+            self._maps[tensor.shard].read_into(tensor.offset + start, into)
+        except OSError as error:
+            raise self._unreadable(tensor, error) from error
+
     def _bytes(self, tensor: TensorInfo) -> npt.NDArray[np.uint8]:
         try:
             return np.frombuffer(self._maps[tensor.shard].read(tensor.offset, tensor.nbytes), np.uint8)
         except OSError as error:
-            name = self._file.shards[tensor.shard].path.name
-            raise ModelChanged(f"{name} could not be read any more ({error}); load it again") from error
+            raise self._unreadable(tensor, error) from error
+
+    def _unreadable(self, tensor: TensorInfo, error: OSError) -> ModelChanged:
+        name = self._file.shards[tensor.shard].path.name
+        return ModelChanged(f"{name} could not be read any more ({error}); load it again")
 
     def touch(self, names: Iterable[str], progress: Callable[[int, int], None], abort: AbortFlag) -> int:
         """Brings the named tensors into memory, in file order; returns their bytes. progress(done, total) in bytes.
@@ -113,7 +128,7 @@ class Weights:
         Raises:
             Cancelled: the flag was set. ModelChanged: part of the file is gone.
         """
-        tensors = sorted((self._tensor(name) for name in set(names)), key=lambda one: (one.shard, one.offset))
+        tensors = sorted((self.tensor(name) for name in set(names)), key=lambda one: (one.shard, one.offset))
         total = sum(tensor.nbytes for tensor in tensors)
         done = 0
         progress(0, total)
@@ -128,7 +143,7 @@ class Weights:
 
     def owning(self, shares: Mapping[str, float], n_threads: int, promised_bytes: int) -> Owning:
         """What takes the named tensors into memory of our own. shares: the part of each that a decoded token reads."""
-        return Owning(self._maps, tuple(pieces_of(self._maps, map(self._tensor, shares), shares)), n_threads, promised_bytes)
+        return Owning(self._maps, tuple(pieces_of(self._maps, map(self.tensor, shares), shares)), n_threads, promised_bytes)
 
     def check_lost(self) -> None:
         """Raises ModelChanged when the system could not deliver a part of a mapped file."""

@@ -1,0 +1,96 @@
+"""Patterns of tensor names as llama.cpp understands them (ECMAScript, found anywhere in a name), for Python's `re`."""
+
+from __future__ import annotations
+
+import re
+
+from engine.errors import PlacementError
+
+_CLASSES = {
+    "alnum": "0-9A-Za-z",
+    "alpha": "A-Za-z",
+    "digit": "0-9",
+    "lower": "a-z",
+    "punct": r"!-/:-@\[-`{-~",
+    "space": r"\s",
+    "upper": "A-Z",
+    "xdigit": "0-9A-Fa-f",
+}
+_CLASS = re.compile(r"\[:(\w+):\]")
+_COUNT = re.compile(r"\{\d+(,\d*)?\}")
+_SAME_ESCAPES = frozenset("bBdDsSwWnrtvf0123456789")
+
+
+def compile_pattern(pattern: str) -> re.Pattern[str]:
+    """A pattern to `search` names with.
+
+    Raises:
+        PlacementError: it is none, or has what ECMAScript lacks (look-behind, inline flags, possessive repeats).
+    """
+    try:
+        return re.compile("".join(_translated(pattern)))
+    except re.error as error:
+        raise PlacementError(f"the pattern {pattern[:80]!r} is no regular expression ({error.msg}); correct it") from error
+
+
+def _translated(pattern: str) -> list[str]:
+    parts: list[str] = []
+    at = 0
+    while at < len(pattern):
+        size, text = _next(pattern, at)
+        parts.append(text)
+        at += size
+    return parts
+
+
+def _next(pattern: str, at: int) -> tuple[int, str]:
+    """How many characters the part of a pattern at `at` has, and what it is for `re`."""
+    char = pattern[at]
+    if char == "\\":
+        return 2, _escape(pattern, at)
+    if char == "[":
+        return _set(pattern, at)
+    if char == "(" and pattern[at + 1 : at + 2] == "?" and pattern[at + 2 : at + 3] not in (":", "=", "!"):
+        raise _refused(pattern, f"{pattern[at : at + 4]!r} is not part of ECMAScript expressions")
+    if char in "*+?}" and pattern[at + 1 : at + 2] == "+" and at:
+        raise _refused(pattern, "possessive repeats are not part of ECMAScript expressions")
+    if char == "{":
+        count = _COUNT.match(pattern, at)
+        if count is None:
+            raise _refused(pattern, "a brace that is no count must be written as \\{")
+        if pattern[count.end() : count.end() + 1] == "+":
+            raise _refused(pattern, "possessive repeats are not part of ECMAScript expressions")
+        return len(count[0]), count[0]
+    return 1, char
+
+
+def _escape(pattern: str, at: int) -> str:
+    char = pattern[at + 1 : at + 2]
+    if not char:
+        raise _refused(pattern, "a backslash stands at its end")
+    return f"\\{char}" if char in _SAME_ESCAPES else re.escape(char)
+
+
+def _set(pattern: str, at: int) -> tuple[int, str]:
+    """A set in square brackets, with the classes of POSIX spelled out."""
+    end, out = at + 1, "["
+    if pattern[end : end + 1] == "^":
+        end, out = end + 1, "[^"
+    while end < len(pattern) and pattern[end] != "]":
+        named = _CLASS.match(pattern, end)
+        if named is not None:
+            if named[1] not in _CLASSES:
+                raise _refused(pattern, f"the class {named[0]} is unknown")
+            end, out = named.end(), out + _CLASSES[named[1]]
+        elif pattern[end] == "\\":
+            end, out = end + 2, out + _escape(pattern, end)
+        else:
+            # What would start a set in a set, or an operation of sets, in later versions of `re`.
+            end, out = end + 1, out + (f"\\{pattern[end]}" if pattern[end] in "[&~|" else pattern[end])
+    if end >= len(pattern):
+        raise _refused(pattern, "a square bracket is not closed")
+    return end + 1 - at, f"{out}]"
+
+
+def _refused(pattern: str, why: str) -> PlacementError:
+    return PlacementError(f"the pattern {pattern[:80]!r} is not understood: {why}; correct it")

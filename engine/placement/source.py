@@ -1,0 +1,66 @@
+"""What people give to `--placement`: flags of llama.cpp, a file of them, or a placement file of ours."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from engine.arch.spec import ModelSpec
+from engine.errors import PlacementError
+from engine.gguf.info import GgufFile
+from engine.graph.ops import Graph
+from engine.hardware.gpus import GpuInfo
+from engine.placement.file import from_json, has_units, rules_of
+from engine.placement.flags import parse_flags, parse_words
+from engine.placement.options import LoadOptions
+from engine.placement.rules import Resolution, name_of, resolve
+from engine.placement.tensors import tensor_uses
+
+MAX_FILE_BYTES = 16 << 20
+
+
+def read_source(source: str) -> tuple[str, str]:
+    """(text, what to call it in messages) of flags, a JSON text or the path of a file with either.
+
+    Raises:
+        PlacementError: neither flags nor a file that can be read.
+    """
+    if re.match(r"\s*(-|\{)", source) or re.search(r"\s-", source):
+        return source, "the placement"
+    path = Path(source)
+    try:
+        if path.stat().st_size > MAX_FILE_BYTES:
+            raise PlacementError(f"{path}: the file is too large for a placement; give another")
+        return path.read_bytes().decode(), path.name
+    except OSError as error:
+        raise PlacementError(
+            f"{path}: cannot be read ({error.strerror}); give a placement file or flags such as '-ngl 99'"
+        ) from error
+    except UnicodeDecodeError as error:
+        raise PlacementError(f"{path}: byte {error.start} is not valid UTF-8; give a placement file or flags") from error
+
+
+def is_placement_file(text: str) -> bool:
+    """Whether a text is a placement of ours, or at least meant to be one."""
+    return text.lstrip().startswith("{")
+
+
+def resolve_source(
+    source: str, spec: ModelSpec, graph: Graph, file: GgufFile, gpus: Sequence[GpuInfo], options: LoadOptions
+) -> Resolution:
+    """The placement that a source means for this model on a machine with these GPUs.
+
+    Raises:
+        PlacementError: it means none; one sentence. InvalidRequest: see `plan_workers`.
+    """
+    text, where = read_source(source)
+    if not is_placement_file(text):
+        return resolve(parse_flags(text), spec, graph, file, gpus, options)
+    rules = rules_of(text, where)
+    if rules is not None and not has_units(text, where):
+        return resolve(parse_words(rules.words), spec, graph, file, gpus, options)
+    placement = from_json(text, spec, gpus, options, where)
+    places = dict(placement.units)
+    tensors = {use.name: name_of(places[use.unit]) for use in reversed(tensor_uses(graph))}
+    return Resolution(tensors, placement)

@@ -1,0 +1,136 @@
+"""Which device does which op of a step, and what must cross between them for that.
+
+An op runs where its unit lies. Of each buffer it is known which devices hold it as it is; whoever reads it elsewhere is sent it,
+once. What one op needs of one device crosses together. It is sent right behind what makes it and taken right before what reads
+it first, so that all that does not depend on it goes on meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from engine.arch.units import UnitId
+from engine.errors import PlacementError
+from engine.graph.ops import Add, Buffer, Experts, Op, OutRows
+from engine.placement.placement import Device, Placement
+from engine.program.dataflow import LaneInput, reads, substitute, writes
+from engine.program.lane_transfer import LaneRecv, LaneSend
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """The ops of one device, in order, with what it sends and takes. late: the first op that has n_out rows."""
+
+    device: Device
+    ops: tuple[LaneInput, ...]
+    late: int
+
+
+@dataclass(slots=True)
+class _Held:
+    """A buffer of the step: the devices that hold it as it is, who wrote it last, and at which op of the step."""
+
+    at: set[Device]
+    writer: Device
+    written: int
+
+
+@dataclass(slots=True)
+class _Lane:
+    """ops: with their place in the order of the whole step; names: what the lane calls buffers that it was sent."""
+
+    ops: list[tuple[tuple[int, int, int], LaneInput]] = field(default_factory=list)
+    names: dict[str, str] = field(default_factory=dict)
+
+
+def partition(ops: Sequence[Op], placement: Placement) -> tuple[Part, ...]:
+    """A part for each device that has ops, in order of first use. ops: renamed, see `engine.program.dataflow.rename`.
+
+    Raises:
+        PlacementError: a unit without a place, or a cache or state that does not lie with its layer's mixer.
+    """
+    homes = {unit: placement.device_of(unit) for unit in dict.fromkeys(op.unit for op in ops)}
+    _check(homes)
+    return _Partition(_sums_apart(ops, homes), homes).run()
+
+
+def _check(homes: Mapping[UnitId, Device]) -> None:
+    for unit, device in homes.items():
+        mixer = homes.get(UnitId("mixer", unit.layer))
+        if unit.kind in ("kv", "state") and mixer is not None and mixer != device:
+            raise PlacementError(f"{unit} is placed on {device} and mixer.{unit.layer} on {mixer}; they must lie together")
+
+
+def _sums_apart(ops: Sequence[Op], homes: Mapping[UnitId, Device]) -> Sequence[Op]:
+    """Adds what a shared expert made to the stream before what the others made, where these come from another device.
+
+    x += out + beside becomes x += beside, x += out: the first is done while the other device computes.
+    """
+    found = list(ops)
+    for i, op in enumerate(ops[:-2]):
+        beside, last = ops[i + 1], ops[i + 2]
+        if not isinstance(op, Experts) or not isinstance(beside, Add) or not isinstance(last, Add):
+            continue
+        far = homes[op.unit] not in (homes[beside.unit], homes[UnitId("shared", op.unit.layer)])
+        if far and beside.x == op.out and last.y == op.out and last.share is None:
+            found[i + 1] = replace(beside, x=last.x)
+    return found
+
+
+class _Partition:
+    def __init__(self, ops: Sequence[Op], homes: Mapping[UnitId, Device]) -> None:
+        self._ops = ops
+        self._homes = homes
+        self._held: dict[str, _Held] = {}
+        self._lanes: dict[Device, _Lane] = {}
+        self._n_flags = 0
+
+    def run(self) -> tuple[Part, ...]:
+        picked = next((i for i, op in enumerate(self._ops) if isinstance(op, OutRows)), len(self._ops))
+        for i, op in enumerate(self._ops):
+            device = self._device(op)
+            lane = self._lanes.setdefault(device, _Lane())
+            self._bring(i, op, device, picked)
+            lane.ops.append(((i, 0, 0), substitute(op, lane.names)))
+            for buffer in writes(op):
+                self._held[buffer.name] = _Held({device}, device, i)
+        return tuple(self._part(device, lane, picked) for device, lane in self._lanes.items())
+
+    def _device(self, op: Op) -> Device:
+        """Where the op runs: with its unit; what only picks or adds, where all that it reads lies."""
+        home = self._homes[op.unit]
+        if isinstance(op, OutRows | Add):
+            common = set.intersection(*(self._held[buffer.name].at for buffer in reads(op)))
+            if home not in common and common:
+                return min(common)
+        return home
+
+    def _bring(self, i: int, op: Op, device: Device, picked: int) -> None:
+        """Sends the device what the op reads and it does not hold."""
+        missing: dict[Device, list[Buffer]] = {}
+        for buffer in dict.fromkeys(reads(op)):
+            held = self._held[buffer.name]
+            if device not in held.at:
+                missing.setdefault(held.writer, []).append(buffer)
+        for source, buffers in missing.items():
+            self._exchange(i, op.unit, source, device, buffers, picked)
+
+    def _exchange(self, i: int, unit: UnitId, source: Device, device: Device, buffers: Sequence[Buffer], picked: int) -> None:
+        flag, ours, theirs = self._n_flags, self._lanes[source], self._lanes[device]
+        self._n_flags += 1
+        made = max(self._held[buffer.name].written for buffer in buffers)
+        late = made >= picked
+        sent = tuple(replace(buffer, name=ours.names.get(buffer.name, buffer.name)) for buffer in buffers)
+        for buffer in buffers:
+            theirs.names[buffer.name] = f"{buffer.name}@{flag}"
+            self._held[buffer.name].at.add(device)
+        taken = tuple(replace(buffer, name=theirs.names[buffer.name]) for buffer in buffers)
+        ours.ops.append(((made, 1, flag), LaneSend(self._ops[made].unit, sent, device, flag, late)))
+        theirs.ops.append(((i, -1, flag), LaneRecv(unit, taken, source, flag, late)))
+
+    @staticmethod
+    def _part(device: Device, lane: _Lane, picked: int) -> Part:
+        ordered = sorted(lane.ops, key=lambda one: one[0])
+        late = sum(at <= (picked, 0, 0) for at, _ in ordered)
+        return Part(device, tuple(op for _, op in ordered), late)

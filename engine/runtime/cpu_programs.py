@@ -1,0 +1,112 @@
+"""The CPU's lanes of all plans as compiled programs, over one arena and one team of workers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from engine.arch.units import UnitId
+from engine.errors import EngineError, InvalidRequest
+from engine.placement.placement import Numa, WorkerPlan
+from engine.program.plan import Lane, Plan
+from engine.runtime.cache_groups import BLOCK
+from engine.runtime.cpu_lane import describe
+from engine.runtime.descriptor import Memory
+from engine.runtime.kv_cache import allocate
+from engine.runtime.step import StepBatch
+from kernels_pyx.executor import CpuProgram
+from kernels_pyx.pool import Pool
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """A lane and its program."""
+
+    lane: Lane
+    program: CpuProgram
+
+
+class CpuPrograms:
+    """Used by one thread. lanes: by plan, None where the CPU has no part in it."""
+
+    def __init__(
+        self,
+        plans: Sequence[Plan],
+        memory: Memory,
+        workers: WorkerPlan,
+        n_blocks: Sequence[int],
+        *,
+        n_ctx: int,
+        f32: bool,
+    ) -> None:
+        """Compiles and starts the workers. n_blocks: of each cache group.
+
+        Raises:
+            OutOfMemory: no room for the buffers. UnsupportedModel, GgufError: see `Weights`.
+        """
+        self._memory = memory  # descriptors hold addresses of what it owns
+        lanes = [cpu_lane(plan) for plan in plans]
+        nbytes = max(lane.arena_bytes for lane in lanes if lane is not None)
+        self.arena = allocate(nbytes, "the working memory", "choose a smaller prefill chunk")
+        self._pool = Pool(workers.cores)
+        self._tables = np.zeros((len(n_blocks), 1, -(-n_ctx // BLOCK)), np.int32)
+        self.compiled: list[Compiled | None] = []
+        for plan, lane in zip(plans, lanes, strict=True):
+            if lane is None:
+                self.compiled.append(None)
+                continue
+            made = describe(lane, memory, f32=f32)
+            program = CpuProgram(
+                made.ops,
+                self.arena,
+                self._pool,
+                max_rows=plan.max_rows,
+                max_position=n_ctx,
+                n_blocks=n_blocks,
+                n_states=memory.states.n_slots,
+                keep=made.keep,
+            )
+            self.compiled.append(Compiled(lane, program))
+        programs = [one.program for one in self.compiled if one is not None]
+        self.workspace_bytes = self.arena.nbytes + sum(program.scratch_bytes for program in programs)
+
+    def fill_tables(self, batch: StepBatch) -> npt.NDArray[np.int32]:
+        """The block tables of a batch as programs take them, [n_groups, n_seqs, blocks]; overwritten by the next."""
+        n_groups, n_room, width = self._tables.shape
+        n_seqs = len(batch.block_tables)
+        if n_seqs != n_room:
+            self._tables = np.zeros((n_groups, n_seqs, width), np.int32)
+        for i, table in enumerate(batch.block_tables):
+            used = min(table.shape[-1], width)
+            self._tables[:, i, :used] = table[..., :used]
+            self._tables[:, i, used : used + 1] = -1
+        return self._tables
+
+    def close(self) -> None:
+        """Ends the workers and drops the programs. Idempotent."""
+        self.compiled.clear()
+        self._pool.close()
+
+
+def cpu_lane(plan: Plan) -> Lane | None:
+    """The CPU's part in a plan."""
+    return next((lane for lane in plan.lanes if isinstance(lane.device, Numa)), None)
+
+
+def not_finite(lane: Lane, op: int) -> EngineError:
+    """What to say of an op that computed values that are not finite."""
+    return not_finite_in(lane.ops[op].unit)
+
+
+def not_finite_in(unit: UnitId) -> EngineError:
+    """What to say of a unit in which values became something else than finite numbers."""
+    where = f"layer {unit.layer} ({unit.kind})" if unit.layer >= 0 else f"the {unit.kind}"
+    return EngineError(f"the model computed non-finite values in {where}; the file is probably damaged, get it again")
+
+
+def refused(error: ValueError) -> InvalidRequest:
+    """What to say of a batch that does not fit a program."""
+    return InvalidRequest(f"the step cannot run: {error}")

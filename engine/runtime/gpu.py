@@ -1,0 +1,201 @@
+"""The GPUs of this machine, or emulated ones in the memory of the CPU, and the ledger of what we hold on each.
+
+Imports torch: only what runs a placement with a GPU may import this module. Everything goes through `torch.cuda`, which is also
+how builds for AMD name their devices.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import psutil
+import torch
+from torch import Tensor
+
+from engine.errors import DeviceLost, OutOfDeviceMemory, PlacementError
+from engine.hardware.gpus import find_gpus
+from engine.runtime.residency import Owner
+from engine.triton_kernels.kernels import Allocate
+
+SMALL_BYTES = 1 << 20
+SMALL_ROUND = 512
+SEGMENT = 2 << 20
+"""How torch's allocator deals out: up to SMALL_BYTES in multiples of SMALL_ROUND from segments of 2 MiB, more in whole ones."""
+
+
+@dataclass(frozen=True, slots=True)
+class GpuDevice:
+    """One GPU. capacity: bytes that were free when it was opened."""
+
+    index: int
+    name: str
+    torch_device: torch.device
+    capacity: int
+    emulated: bool
+
+    def __str__(self) -> str:
+        return f"gpu{self.index}"
+
+    def synchronize(self) -> None:
+        """Waits for everything that was enqueued.
+
+        Raises:
+            DeviceLost: the device met a fault.
+        """
+        if not self.emulated:
+            with guarded(self):
+                torch.cuda.synchronize(self.torch_device)
+
+
+@contextmanager
+def guarded(device: GpuDevice) -> Iterator[None]:
+    """Turns what torch raises when a device fails into a sentence.
+
+    Raises:
+        DeviceLost.
+    """
+    try:
+        yield
+    except (torch.OutOfMemoryError, NotImplementedError):
+        raise
+    except RuntimeError as error:
+        text = str(error)
+        if not isinstance(error, torch.AcceleratorError) and not ("CUDA" in text or "HIP" in text):
+            raise
+        first = text.splitlines()[0]
+        raise DeviceLost(
+            f"{device} ({device.name}) stopped working ({first}); load the model again, without it if it stays so"
+        ) from error
+
+
+def open_gpus() -> tuple[GpuDevice, ...]:
+    """The devices that can be computed on, by index.
+
+    Raises:
+        InvalidRequest: see `find_gpus`. PlacementError: there is none; why, and what to do.
+    """
+    gpus = find_gpus()
+    if gpus.found and gpus.found[0].emulated and not gpus.problem:
+        return tuple(GpuDevice(one.index, one.name, torch.device("cpu"), one.capacity, emulated=True) for one in gpus.found)
+    problem = gpus.problem or _why_unusable()
+    if problem:
+        raise PlacementError(f"no part can be placed on a GPU: {problem}")
+    return tuple(_real(i) for i in range(torch.cuda.device_count()))
+
+
+def _why_unusable() -> str:
+    """Why torch cannot use the GPUs that are there, or ""."""
+    if torch.version.cuda is None and torch.version.hip is None:
+        return "this PyTorch is built for the CPU alone; install the build for your GPU (https://pytorch.org/get-started/locally)"
+    if not torch.cuda.is_available():
+        return "PyTorch does not get along with the driver; install a newer driver"
+    return ""
+
+
+def _real(index: int) -> GpuDevice:
+    free, _ = torch.cuda.mem_get_info(index)
+    return GpuDevice(index, torch.cuda.get_device_name(index), torch.device("cuda", index), free, emulated=False)
+
+
+def device_of(devices: tuple[GpuDevice, ...], index: int) -> GpuDevice:
+    """The device of an index.
+
+    Raises:
+        PlacementError: there is none.
+    """
+    for device in devices:
+        if device.index == index:
+            return device
+    there = ", ".join(map(str, devices))
+    raise PlacementError(f"the placement names gpu{index}, but there is only {there}; place its parts elsewhere")
+
+
+class GpuMemory:
+    """All that a model holds on one device, by owner. Tensors live until they are given back or the whole is closed."""
+
+    def __init__(self, device: GpuDevice) -> None:
+        self.device = device
+        self._held: defaultdict[Owner, list[Tensor]] = defaultdict(list)
+        self._small = 0
+        self._large = 0
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that the allocator takes for what is held."""
+        return -(-self._small // SEGMENT) * SEGMENT + self._large
+
+    @property
+    def free(self) -> int:
+        """Bytes that are left of the capacity, or that the device has left where others took some."""
+        left = self.device.capacity - self.nbytes
+        if self.device.emulated:
+            return max(0, min(left, psutil.virtual_memory().available))
+        there, _ = torch.cuda.mem_get_info(self.device.torch_device)
+        cached = torch.cuda.memory_reserved(self.device.torch_device) - torch.cuda.memory_allocated(self.device.torch_device)
+        return max(0, min(left, there + cached))
+
+    def held(self, owner: Owner) -> int:
+        """Bytes of one owner, without what rounding adds."""
+        return sum(tensor.nbytes for tensor in self._held[owner])
+
+    def owners(self) -> tuple[Owner, ...]:
+        """Who holds something."""
+        return tuple(owner for owner, tensors in self._held.items() if tensors)
+
+    def allocate(self, shape: tuple[int, ...], dtype: torch.dtype, owner: Owner, what: str, *, zeroed: bool = False) -> Tensor:
+        """A tensor of the device, uninitialised unless zeroed. what: its name in the sentence of an error.
+
+        Raises:
+            OutOfDeviceMemory: nothing has changed. DeviceLost.
+        """
+        nbytes = math.prod(shape) * dtype.itemsize
+        if nbytes > self.free:
+            raise self._full(what, nbytes)
+        make = torch.zeros if zeroed else torch.empty
+        try:
+            with guarded(self.device):
+                tensor = make(shape, dtype=dtype, device=self.device.torch_device)
+        except torch.OutOfMemoryError as error:
+            raise self._full(what, nbytes) from error
+        except RuntimeError as error:  # the CPU's allocator
+            if not self.device.emulated:
+                raise
+            raise self._full(what, nbytes) from error
+        self._held[owner].append(tensor)
+        self._count(nbytes, 1)
+        return tensor
+
+    def allocator(self, owner: Owner, what: str) -> Allocate:
+        """`allocate` as kernels call it: with the name of a dtype."""
+
+        def allocate(shape: tuple[int, ...], dtype: str) -> Tensor:
+            return self.allocate(shape, getattr(torch, dtype), owner, what)
+
+        return allocate
+
+    def give_back(self, tensor: Tensor, owner: Owner) -> None:
+        """Drops one tensor that `allocate` made."""
+        kept = [one for one in self._held[owner] if one is not tensor]
+        if len(kept) < len(self._held[owner]):
+            self._held[owner] = kept
+            self._count(tensor.nbytes, -1)
+
+    def close(self) -> None:
+        """Drops everything. Idempotent. Whoever still holds one of the tensors keeps its memory."""
+        self._held.clear()
+        self._small = self._large = 0
+        if not self.device.emulated:
+            torch.cuda.empty_cache()
+
+    def _count(self, nbytes: int, sign: int) -> None:
+        if nbytes <= SMALL_BYTES:
+            self._small += sign * -(-nbytes // SMALL_ROUND) * SMALL_ROUND
+        else:
+            self._large += sign * -(-nbytes // SEGMENT) * SEGMENT
+
+    def _full(self, what: str, nbytes: int) -> OutOfDeviceMemory:
+        return OutOfDeviceMemory(what, str(self.device), nbytes, self.free)

@@ -1,0 +1,319 @@
+"""A lane of a plan to a list of calls of a GPU's kernels: names become tensors, and each op one call without arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from torch import Tensor
+
+from engine.arch.spec import Mla
+from engine.arch.units import UnitId
+from engine.graph.ops import Buffer
+from engine.program.lane_latent import LaneHeads, LaneLatentAttend, LaneLatentHeads, LaneLatentPosition
+from engine.program.lane_ops import (
+    LaneAdd,
+    LaneAttend,
+    LaneDelta,
+    LaneEmbed,
+    LaneExpertsDown,
+    LaneExpertsUp,
+    LaneGatedAct,
+    LaneLinear,
+    LaneNorm,
+    LaneOp,
+    LanePosition,
+    LanePrepare,
+    LaneRoute,
+    LaneRows,
+    Turn,
+    Weight,
+    writes,
+)
+from engine.program.lane_transfer import Choice, LaneRecv, LaneSend
+from engine.program.plan import Lane
+from engine.runtime.gpu_buffers import LaneTensors
+from engine.runtime.gpu_cache import GpuCache
+from engine.runtime.gpu_weights import GpuWeights
+from engine.triton_kernels.kernels import Kernels
+from engine.triton_kernels.tensors import Acts, Matrix, NormWeight, StepInputs
+from engine.triton_kernels.tensors import Choice as Chosen
+
+Run = Callable[[], None]
+Exchange = Callable[[LaneSend | LaneRecv, tuple[Tensor, ...]], Run]
+"""What a send or a receive does with the lane's own tensors: see `gpu_exchange`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One op, bound. written: what a check for values that are not finite looks at."""
+
+    name: str
+    unit: UnitId
+    run: Run
+    written: tuple[Tensor, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Resident:
+    """What of the model lies on one GPU, and who computes with it."""
+
+    kernels: Kernels
+    weights: GpuWeights
+    cache: GpuCache
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """Everything that the ops of one lane name, for steps of one shape."""
+
+    resident: Resident
+    lane: Lane
+    found: LaneTensors
+    step: StepInputs
+    logits: Tensor | None
+    exchange: Exchange
+
+    def of(self, buffer: Buffer) -> Tensor:
+        """The tensor of a buffer."""
+        if buffer == self.lane.logits and self.logits is not None:
+            return self.logits
+        return self.found.tensors[buffer.name]
+
+    def maybe(self, buffer: Buffer | None) -> Tensor | None:
+        return None if buffer is None else self.of(buffer)
+
+    def acts(self, buffer: Buffer) -> Acts:
+        """What linears multiply: prepared, or f32 rows as they lie."""
+        made = self.found.acts.get(buffer.name)
+        return Acts(self.of(buffer), None, None, None) if made is None else made
+
+    def vector(self, name: str | None) -> Tensor | None:
+        return None if name is None else self.resident.weights.vector(name)
+
+    def bias(self, weight: Weight) -> Tensor | None:
+        """The bias of one matrix, of a longer one the part that belongs to its rows."""
+        bias = self.vector(weight.bias)
+        if bias is None or weight.first is None or len(bias) <= weight.out.width:
+            return bias
+        return bias[weight.first : weight.first + weight.out.width]
+
+    def matrix(self, weight: Weight, n_in: int) -> Matrix:
+        if weight.first is None:
+            return self.resident.weights.matrix(weight.weight, n_in)
+        return self.resident.weights.matrix(weight.weight, n_in, first=weight.first, n_rows=weight.out.width)
+
+    def chosen(self, choice: Choice) -> Chosen:
+        return Chosen(self.of(choice.chosen), self.of(choice.weights))
+
+    def turn(self, turn: Turn) -> NormWeight | None:
+        return None if turn.norm is None else self.resident.weights.norm(turn.norm)
+
+
+def bind(bench: Bench) -> tuple[Call, ...]:
+    """The calls of a lane, in order."""
+    calls = []
+    for op in bench.lane.ops:
+        name = f"{op.unit} {type(op).__name__.removeprefix('Lane').lower()}"
+        calls.append(Call(name, op.unit, _BIND[type(op)](bench, op), tuple(_written(bench, op))))
+    return tuple(calls)
+
+
+def _written(at: Bench, op: LaneOp) -> list[Tensor]:
+    """The f32 results of an op."""
+    own = [at.of(one) for one in writes(op) if one.name in at.found.tensors or one == at.lane.logits]
+    return [one for one in own if one.is_floating_point()]
+
+
+def _embed(at: Bench, op: LaneEmbed) -> Run:
+    matrix = at.resident.weights.matrix(op.weight, op.out.width)
+    return partial(at.resident.kernels.embed, at.step, matrix, op.scale, at.of(op.out))
+
+
+def _norm(at: Bench, op: LaneNorm) -> Run:
+    norm = at.resident.weights.norm(op.norm)
+    return partial(at.resident.kernels.norm, at.of(op.x), norm, op.n_heads, at.of(op.out), add=op.add)
+
+
+def _prepare(at: Bench, op: LanePrepare) -> Run:
+    norm = None if op.source.norm is None else at.resident.weights.norm(op.source.norm)
+    rows = at.step.out_rows if op.source.gather else None
+    return partial(at.resident.kernels.prepare, at.of(op.source.x), at.acts(op.acts), rows=rows, norm=norm)
+
+
+def _linear(at: Bench, op: LaneLinear) -> Run:
+    assert op.acts is not None
+    width = op.source.width
+    matrices = [at.matrix(weight, width) for weight in op.weights]
+    gated = op.epilogue not in ("store", "add")
+    outs = [at.of(weight.out) for weight in (op.weights[:1] if gated else op.weights)]
+    biases = [at.bias(weight) for weight in op.weights]
+    return partial(at.resident.kernels.linear, at.acts(op.acts), matrices, biases, outs, op.epilogue, op.softcap)
+
+
+def _route(at: Bench, op: LaneRoute) -> Run:
+    assert op.acts is not None
+    return partial(
+        at.resident.kernels.route,
+        at.acts(op.acts),
+        at.matrix(op.router, op.source.width),
+        at.bias(op.router),
+        at.vector(op.routing.bias),
+        at.of(op.router.out),
+        at.chosen(op.choice),
+        op.routing,
+    )
+
+
+def _expert_bias(at: Bench, name: str | None, n_experts: int) -> Tensor | None:
+    bias = at.vector(name)
+    return None if bias is None else bias.view(n_experts, -1)
+
+
+def _experts_up(at: Bench, op: LaneExpertsUp) -> Run:
+    assert op.acts is not None
+    n, width, fused = op.choice.n_experts, op.source.width, op.gate == op.up
+    gate, up = (
+        at.resident.weights.matrix(name, width, n_matrices=n, part=i if fused else 0, n_parts=2 if fused else 1)
+        for i, name in enumerate((op.gate, op.up))
+    )
+    return partial(
+        at.resident.kernels.experts_up,
+        at.acts(op.acts),
+        gate,
+        up,
+        _expert_bias(at, op.gate_bias, n),
+        _expert_bias(at, op.up_bias, n),
+        at.chosen(op.choice),
+        op.act,
+        at.of(op.out),
+    )
+
+
+def _experts_down(at: Bench, op: LaneExpertsDown) -> Run:
+    assert op.acts is not None
+    n = op.choice.n_experts
+    return partial(
+        at.resident.kernels.experts_down,
+        at.acts(op.acts),
+        at.resident.weights.matrix(op.down, op.source.width, n_matrices=n),
+        _expert_bias(at, op.bias, n),
+        at.chosen(op.choice),
+        at.of(op.out),
+        add=op.add,
+        beside=at.maybe(op.beside),
+        share=at.maybe(op.share),
+    )
+
+
+def _position(at: Bench, op: LanePosition) -> Run:
+    rope = op.turn_q.rope or op.turn_k.rope
+    temperature = op.turn_q.temperature
+    weights = at.resident.weights
+    return partial(
+        at.resident.kernels.position,
+        at.step,
+        at.maybe(op.q),
+        at.maybe(op.k),
+        at.maybe(op.v),
+        op.heads,
+        op.turn_q,
+        op.turn_k,
+        at.turn(op.turn_q),
+        at.turn(op.turn_k),
+        None if rope is None else weights.rope(rope),
+        None if temperature is None else weights.factors(temperature),
+        at.resident.cache.caches[op.layer] if op.store else None,
+    )
+
+
+def _attend(at: Bench, op: LaneAttend) -> Run:
+    assert op.position is None
+    cache, sinks = at.resident.cache.caches[op.layer], at.vector(op.heads.sinks)
+    kernels = at.resident.kernels
+    return partial(kernels.attend, at.step, at.of(op.q), cache, op.heads, sinks, at.maybe(op.gate), at.of(op.out), rows=op.rows)
+
+
+def _delta(at: Bench, op: LaneDelta) -> Run:
+    weights = at.resident.weights
+    return partial(
+        at.resident.kernels.delta,
+        at.step,
+        at.of(op.x),
+        at.of(op.z),
+        at.of(op.beta),
+        at.of(op.alpha),
+        weights.transposed(op.conv, op.shape.n_taps),
+        weights.vector(op.dt),
+        weights.vector(op.a),
+        weights.norm(op.norm),
+        op.shape,
+        at.resident.cache.states[op.layer],
+        at.of(op.out),
+        rows=op.rows,
+    )
+
+
+def _heads(at: Bench, op: LaneHeads) -> Run:
+    matrix = at.resident.weights.heads(op.matrices)
+    return partial(at.resident.kernels.heads, at.of(op.x), matrix, op.x_head, op.out_head, at.of(op.out))
+
+
+def _latent_position(at: Bench, op: LaneLatentPosition) -> Run:
+    weights, cache = at.resident.weights, at.resident.cache.caches[op.layer]
+    q, row, norm, table = at.of(op.q), at.of(op.row), weights.norm(op.norm), weights.rope(op.mla.rope)
+    return partial(at.resident.kernels.latent_position, at.step, q, row, norm, table, op.mla, cache)
+
+
+def _latent_attend(at: Bench, op: LaneLatentAttend) -> Run:
+    cache = at.resident.cache.caches[op.layer]
+    absorbed, q, out = at.of(op.absorbed), at.of(op.q), at.of(op.out)
+    return partial(at.resident.kernels.latent_attend, at.step, absorbed, q, op.mla, cache, out, rows=op.rows)
+
+
+def _latent_heads(at: Bench, op: LaneLatentHeads) -> Run:
+    mla: Mla = op.mla
+    k, v = at.resident.weights.heads(mla.k), at.resident.weights.heads(mla.v)
+    cache = at.resident.cache.caches[op.layer]
+    return partial(at.resident.kernels.latent_heads, at.step, at.of(op.q), mla, cache, k, v, at.of(op.out))
+
+
+def _add(at: Bench, op: LaneAdd) -> Run:
+    return partial(at.resident.kernels.add, at.of(op.x), at.of(op.y), at.maybe(op.share))
+
+
+def _gated_act(at: Bench, op: LaneGatedAct) -> Run:
+    return partial(at.resident.kernels.gated_act, at.of(op.gate), at.of(op.up), op.act, at.of(op.out))
+
+
+def _rows(at: Bench, op: LaneRows) -> Run:
+    return partial(at.resident.kernels.rows, at.of(op.x), at.step.out_rows, at.of(op.out))
+
+
+def _exchange(at: Bench, op: LaneSend | LaneRecv) -> Run:
+    return at.exchange(op, tuple(at.of(buffer) for buffer in op.buffers))
+
+
+_BIND: dict[type[LaneOp], Callable[[Bench, Any], Run]] = {
+    LaneEmbed: _embed,
+    LaneNorm: _norm,
+    LanePrepare: _prepare,
+    LaneLinear: _linear,
+    LaneRoute: _route,
+    LaneExpertsUp: _experts_up,
+    LaneExpertsDown: _experts_down,
+    LanePosition: _position,
+    LaneAttend: _attend,
+    LaneHeads: _heads,
+    LaneLatentPosition: _latent_position,
+    LaneLatentAttend: _latent_attend,
+    LaneLatentHeads: _latent_heads,
+    LaneDelta: _delta,
+    LaneAdd: _add,
+    LaneGatedAct: _gated_act,
+    LaneRows: _rows,
+    LaneSend: _exchange,
+    LaneRecv: _exchange,
+}

@@ -1,0 +1,298 @@
+"""One step of a model of which a part lies on GPUs: the lanes of a plan, piece by piece, or all at once with a graph a GPU.
+
+A piece of a GPU is enqueued and nobody waits for it; before a piece of the CPU runs, what GPUs send it must have arrived. Steps
+of few rows have a fixed shape each, with padding rows, so that what a GPU does for them is captured once and replayed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from engine.arch.spec import ModelSpec
+from engine.errors import Cancelled, EngineBug, EngineError, InvalidRequest
+from engine.program.plan import Plan
+from engine.runtime.buckets import pick
+from engine.runtime.cpu_programs import CpuPrograms, not_finite, not_finite_in, refused
+from engine.runtime.gpu_bound import Binder, Bound
+from engine.runtime.gpu_buffers import StepShape
+from engine.runtime.gpu_inputs import MAX_SEQS, InputLayout
+from engine.runtime.gpu_lane import WARM_RUNS, GpuLane
+from engine.runtime.gpu_side import GpuSide
+from engine.runtime.states import StatePool
+from engine.runtime.step import StepBatch
+from kernels_pyx.executor import AbortFlag
+from kernels_pyx.handoff import Handoff
+
+if TYPE_CHECKING:
+    from engine.runtime.gpu_handoff import Meeting
+
+F32 = npt.NDArray[np.float32]
+
+
+class _Work:
+    """What one step is asked to do, and where it goes. index: of the plan."""
+
+    def __init__(self, index: int, batch: StepBatch, states: npt.NDArray[np.int32] | None, logits: F32) -> None:
+        self.index = index
+        self.batch = batch
+        self.states = states
+        self.logits = logits
+
+
+class GpuExecutor:
+    """The plans of a model over several devices. Used by one thread."""
+
+    def __init__(
+        self,
+        spec: ModelSpec,
+        plans: tuple[Plan, ...],
+        sides: tuple[GpuSide, ...],
+        cpu: CpuPrograms | None,
+        states: StatePool,
+        inputs: InputLayout,
+        abort: AbortFlag,
+    ) -> None:
+        """cpu: None where it has no part in any plan. Owns sides and cpu from now on.
+
+        Raises:
+            OutOfMemory, DeviceLost.
+        """
+        self.plans = plans
+        self.last_step_s = 0.0
+        self.profile = False
+        self._n_vocab = spec.n_vocab
+        self._sides = sides
+        self._cpu = cpu
+        self._states = states
+        self._abort = abort
+        self._times: tuple[tuple[str, float], ...] = ()
+        self._binder = Binder(plans, sides, cpu, inputs, spec.n_vocab)
+
+    def warm_up(self, progress: Callable[[int, int], None]) -> None:
+        """Binds and captures every decode plan, the largest first, as all share what kernels take on the way.
+
+        Raises:
+            Cancelled: the flag was set. OutOfMemory, DeviceLost.
+        """
+        decode = [i for i, plan in enumerate(self.plans) if plan.phase == "decode"]
+        for done, i in enumerate(reversed(decode)):
+            if self._abort.is_set:
+                raise Cancelled("loading was stopped")
+            progress(done, len(decode))
+            rows = self.plans[i].max_rows
+            bound = self._binder.bind(i, StepShape(rows, rows, rows), beside=True)
+            bound.host.fill(_NOTHING, None)
+            if all(side.device.emulated for side in self._sides):
+                continue
+            self._warm(bound)
+            for piece in bound.pieces:
+                lane = bound.lanes[piece.lane]
+                if lane is not None:
+                    lane.capture(piece.first, piece.end)
+
+    def _warm(self, bound: Bound) -> None:
+        """Runs what GPUs do, so that all is compiled; nobody waits for a CPU that has not begun."""
+        if bound.meeting is not None:
+            bound.meeting.host.stop()
+        for _ in range(WARM_RUNS):
+            for piece in bound.pieces:
+                lane = bound.lanes[piece.lane]
+                if lane is not None:
+                    lane.run(piece.first, piece.end)
+        for side in self._sides:
+            side.stream.synchronize()
+        if bound.meeting is not None:
+            bound.meeting.reset()
+
+    def step(self, batch: StepBatch) -> F32:
+        """Logits [n_out, n_vocab] f32 of the rows that the batch names.
+
+        Raises:
+            Cancelled: the abort flag was set. EngineError: values that are not finite; the message names the layer.
+            InvalidRequest: a batch that does not fit the model or its caches. DeviceLost, OutOfMemory.
+        """
+        if not self._sides:
+            raise InvalidRequest("the model is closed")
+        if len(batch.block_tables) > MAX_SEQS:
+            return np.concatenate([self.step(part) for part in _parts(batch)])
+        index = pick(self.plans, batch)
+        plan = self.plans[index]
+        n_rows, n_seqs, n_out = len(batch.token_ids), len(batch.block_tables), len(batch.out_rows)
+        fixed = plan.phase == "decode" and n_seqs <= plan.max_rows and n_out <= plan.max_rows
+        shape = StepShape(plan.max_rows, plan.max_rows, plan.max_rows) if fixed else StepShape(n_rows, n_seqs, n_out)
+        states = batch.states
+        if self._states.n_slots and states is None:
+            states = self._states.own(n_seqs)
+        work = _Work(index, batch, states, np.empty((n_out, self._n_vocab), np.float32))
+        bound = self._binder.bind(index, shape, beside=fixed)
+        bound.host.fill(batch, states)
+        started = time.perf_counter()
+        try:
+            if bound.meeting is None:
+                self._run(bound, work)
+            else:
+                self._run_beside(bound, bound.meeting, work)
+            self._finish(bound, work)
+        finally:
+            self._binder.done(bound)
+        self.last_step_s = time.perf_counter() - started
+        if self.profile:
+            self._times = self._time(bound)
+        if batch.states is None:
+            self._states.done(n_seqs)
+        return work.logits
+
+    def op_times(self) -> tuple[tuple[str, float], ...]:
+        """(kind of op, seconds in all layers) of what GPUs did in the last step that ran while `profile` was set."""
+        return self._times
+
+    def _time(self, bound: Bound) -> tuple[tuple[str, float], ...]:
+        if bound.meeting is not None:
+            bound.meeting.host.stop()  # takes do not wait
+        found = tuple(one for lane in bound.lanes if lane is not None for one in lane.time_kinds())
+        if bound.meeting is not None:
+            bound.meeting.reset()
+        return found
+
+    def _run(self, bound: Bound, work: _Work) -> None:
+        """One piece after another, and waits for the last."""
+        before: GpuLane | None = None
+        running: list[GpuLane] = []
+        for piece in bound.pieces:
+            if self._abort.is_set:
+                raise Cancelled("the step was stopped")
+            lane = bound.lanes[piece.lane]
+            if lane is None:
+                for one in running:
+                    one.stream.synchronize()
+                running, before = [], None
+                self._run_cpu(work, piece.first, piece.end)
+                continue
+            if before is not None:
+                lane.stream.after(before.stream)
+            lane.run(piece.first, piece.end)
+            before = lane
+            running.append(lane)
+        for one in running:
+            one.stream.synchronize()
+
+    def _run_beside(self, bound: Bound, meeting: Meeting, work: _Work) -> None:
+        """All lanes at once, and waits for the last."""
+        if self._abort.is_set:
+            raise Cancelled("the step was stopped")
+        meeting.next_step()
+        try:
+            for piece in bound.pieces:
+                lane = bound.lanes[piece.lane]
+                if lane is not None:
+                    lane.run(piece.first, piece.end)
+            if self._cpu is not None and self._cpu.compiled[work.index] is not None:
+                self._run_cpu(work, 0, -1, meeting.host)
+        except BaseException:
+            meeting.host.stop()  # GPUs may still wait
+            raise
+        finally:
+            for side in self._sides:
+                side.stream.synchronize()
+            problem = meeting.problem()
+            if problem is not None:
+                meeting.reset()
+        if problem is not None:
+            raise problem
+
+    def _run_cpu(self, work: _Work, first: int, end: int, handoff: Handoff | None = None) -> None:
+        compiled = None if self._cpu is None else self._cpu.compiled[work.index]
+        if self._cpu is None or compiled is None:
+            raise EngineBug("a plan has a piece of the CPU that was not compiled")
+        batch = work.batch
+        try:
+            aborted, bad_op = compiled.program.run(
+                batch.token_ids,
+                batch.positions,
+                batch.seq_of_row,
+                self._cpu.fill_tables(batch),
+                batch.out_rows,
+                work.logits,
+                self._abort,
+                None,
+                work.states,
+                first=first,
+                end=end,
+                handoff=handoff,
+            )
+        except ValueError as error:
+            raise refused(error) from error
+        if aborted and self._abort.is_set:
+            raise Cancelled("the step was stopped")
+        if bad_op >= 0:
+            raise not_finite(compiled.lane, bad_op)
+
+    def _finish(self, bound: Bound, work: _Work) -> None:
+        """Takes the logits over, and looks for the cause where they are not finite."""
+        if bound.outputs is None or not len(work.logits):
+            return
+        rows, sums = bound.outputs.rows(len(work.logits))
+        if not bool(torch.isfinite(sums).all()):
+            raise self._cause(bound, work)
+        work.logits[:] = rows.numpy()
+
+    def _cause(self, bound: Bound, work: _Work) -> EngineError:
+        """Runs the step again, piece by piece and op by op: what it writes, it wrote before."""
+        if bound.meeting is not None:
+            bound = self._binder.bind(work.index, bound.shape, beside=False)
+            bound.host.fill(work.batch, work.states)
+        again = _Work(work.index, work.batch, work.states, np.empty_like(work.logits))
+        for piece in bound.pieces:
+            lane = bound.lanes[piece.lane]
+            if lane is None:
+                self._run_cpu(again, piece.first, piece.end)
+                continue
+            call = lane.first_bad(piece.first, piece.end)
+            if call is not None:
+                return not_finite_in(call.unit)
+            lane.stream.synchronize()
+        return EngineError("the model computed non-finite values; the file is probably damaged, get it again")
+
+    def close(self) -> None:
+        """Ends the workers and frees everything on every device. Idempotent."""
+        self._binder.close()
+        for side in self._sides:
+            side.close()
+        self._sides = ()
+        if self._cpu is not None:
+            self._cpu.close()
+
+
+def _parts(batch: StepBatch) -> Iterator[StepBatch]:
+    """A batch of one row for each of many sequences, in parts that a step takes, its wanted rows in the order of the batch."""
+    order = np.argsort(batch.out_rows, kind="stable")
+    if not np.array_equal(order, np.arange(len(order))) or not np.array_equal(batch.seq_of_row, np.arange(len(batch.token_ids))):
+        raise InvalidRequest(f"a step of {len(batch.block_tables)} sequences whose rows are not in order; make it smaller")
+    for start in range(0, len(batch.token_ids), MAX_SEQS):
+        rows = slice(start, start + MAX_SEQS)
+        wanted = batch.out_rows[(batch.out_rows >= start) & (batch.out_rows < start + MAX_SEQS)] - start
+        yield StepBatch(
+            batch.phase,
+            batch.token_ids[rows],
+            batch.positions[rows],
+            batch.seq_of_row[rows] - start,
+            batch.block_tables[rows],
+            wanted.astype(np.int32),
+            None if batch.states is None else batch.states[rows],
+        )
+
+
+_NOTHING = StepBatch(
+    "decode",
+    np.zeros(0, np.int32),
+    np.zeros(0, np.int32),
+    np.zeros(0, np.int32),
+    (),
+    np.zeros(0, np.int32),
+)

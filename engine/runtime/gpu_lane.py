@@ -1,0 +1,172 @@
+"""The lane of one GPU in steps of one shape: its inputs, its calls, its logits; run call by call, or captured once and replayed.
+
+An emulated device replays the list of its bound calls. A real one is warmed up first, so that kernels are compiled and libraries
+have their workspace before anything is captured.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor
+
+from engine.runtime.gpu import GpuDevice, guarded
+from engine.runtime.gpu_bind import Call
+
+WARM_RUNS = 2
+"""Before a capture: the first compiles, the second runs as the capture will."""
+
+
+class GpuStream:
+    """Where one GPU's work is enqueued, in order; shared by all lanes of the device."""
+
+    def __init__(self, device: GpuDevice) -> None:
+        self.device = device
+        self._stream = None if device.emulated else torch.cuda.Stream(device.torch_device)
+        self._pool = None if device.emulated else torch.cuda.graph_pool_handle()
+
+    @contextmanager
+    def current(self) -> Iterator[None]:
+        """What is called within is enqueued here.
+
+        Raises:
+            DeviceLost.
+        """
+        if self._stream is None:
+            with guarded(self.device), torch.inference_mode():
+                yield
+            return
+        on_device = torch.cuda.device(self.device.torch_device)
+        with guarded(self.device), torch.inference_mode(), on_device, torch.cuda.stream(self._stream):
+            yield
+
+    def synchronize(self) -> None:
+        """Waits for all that was enqueued. Raises: DeviceLost."""
+        if self._stream is not None:
+            with guarded(self.device):
+                self._stream.synchronize()
+
+    def after(self, other: GpuStream) -> None:
+        """What is enqueued from now on waits for what the other has enqueued so far."""
+        if self._stream is not None and other._stream is not None and other is not self:
+            self._stream.wait_stream(other._stream)
+
+    def capture(self, calls: Sequence[Call]) -> torch.cuda.CUDAGraph:
+        """The calls as one graph. They must have run before."""
+        graph = torch.cuda.CUDAGraph()
+        on_device = torch.cuda.device(self.device.torch_device)
+        taken = torch.cuda.graph(graph, pool=self._pool, stream=self._stream, capture_error_mode="thread_local")
+        with guarded(self.device), torch.inference_mode(), on_device, taken:
+            for call in calls:
+                call.run()
+        return graph
+
+
+class GpuLane:
+    """calls: inputs first, then the ops in order, then the logits; `first_op` of them come before the ops."""
+
+    def __init__(self, stream: GpuStream, calls: tuple[Call, ...], first_op: int, n_ops: int) -> None:
+        self.stream = stream
+        self.calls = calls
+        self._first_op = first_op
+        self._n_ops = n_ops
+        self._graphs: dict[tuple[int, int], torch.cuda.CUDAGraph] = {}
+
+    def piece(self, first: int, end: int) -> Sequence[Call]:
+        """The calls of ops [first, end): with what comes before the first op of all, and behind the last."""
+        start = 0 if first == 0 else first + self._first_op
+        stop = len(self.calls) if end == self._n_ops else end + self._first_op
+        return self.calls[start:stop]
+
+    def run(self, first: int, end: int) -> None:
+        """Enqueues ops [first, end). Raises: DeviceLost."""
+        graph = self._graphs.get((first, end))
+        with self.stream.current():
+            if graph is not None:
+                graph.replay()
+            else:
+                for call in self.piece(first, end):
+                    call.run()
+
+    def capture(self, first: int, end: int) -> None:
+        """From now on ops [first, end) are replayed. They must have been warmed up. Nothing to do where a device is emulated."""
+        if not self.stream.device.emulated:
+            self._graphs[first, end] = self.stream.capture(self.piece(first, end))
+
+    def first_bad(self, first: int, end: int) -> Call | None:
+        """Runs ops [first, end) one by one; the first after which a value is not finite, where there is one."""
+        with self.stream.current():
+            for call in self.piece(first, end):
+                call.run()
+                if any(not bool(torch.isfinite(tensor).all()) for tensor in call.written):
+                    return call
+        return None
+
+    def time_kinds(self, repeats: int = 5) -> tuple[tuple[str, float], ...]:
+        """(kind of call, seconds of all its calls in one step), where the weights of many layers are more than a cache holds.
+
+        Where a device is real, calls of one kind are captured together, so that launches do not count. The step must have run.
+        """
+        return tuple((kind, self._seconds(calls, repeats)) for kind, calls in self._kinds().items())
+
+    def _kinds(self) -> dict[str, list[Call]]:
+        """The calls of each kind: unit and op, and which of its kind within its unit."""
+        found: dict[str, list[Call]] = {}
+        nth: dict[str, int] = {}
+        for call in self.calls:
+            nth[call.name] = nth.get(call.name, 0) + 1
+            unit, _, op = call.name.partition(" ")
+            kind = f"{unit.partition('.')[0]} {op}"
+            found.setdefault(kind if nth[call.name] == 1 else f"{kind} {nth[call.name]}", []).append(call)
+        return found
+
+    def _seconds(self, calls: Sequence[Call], repeats: int) -> float:
+        if self.stream.device.emulated:
+            started = time.perf_counter()
+            with self.stream.current():
+                for call in calls:
+                    call.run()
+            return time.perf_counter() - started
+        graph = self.stream.capture(calls)
+        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        with self.stream.current():
+            graph.replay()
+            start.record()
+            for _ in range(repeats):
+                graph.replay()
+            end.record()
+            end.synchronize()
+            return float(start.elapsed_time(end)) / 1e3 / repeats
+
+    def close(self) -> None:
+        """Drops the graphs and the calls. Idempotent."""
+        self._graphs.clear()
+        self.calls = ()
+
+
+class Outputs:
+    """Where a step's logits land: a row a wanted row, and the sum of each row, which is finite only if they are."""
+
+    def __init__(self, logits: Tensor, sums: Tensor, both: Tensor, host: Tensor) -> None:
+        """both: logits [n_out, n_vocab] and sums [n_out] as they lie side by side on the device; host: as many floats."""
+        self.logits = logits
+        self._sums = sums
+        self._both = both
+        self._host = host
+
+    def fetch(self) -> None:
+        """Enqueues the sums and the copy."""
+        torch.sum(self.logits, dim=1, out=self._sums)
+        self._host.copy_(self._both, non_blocking=True)
+
+    @property
+    def n_out(self) -> int:
+        return len(self.logits)
+
+    def rows(self, n: int) -> tuple[Tensor, Tensor]:
+        """(logits [n, n_vocab], sums [n]) of the step that is done; overwritten by the next."""
+        size = self.logits.numel()
+        return self._host[: n * self.logits.shape[1]].view(n, -1), self._host[size : size + n]

@@ -1,0 +1,195 @@
+"""A model over several devices: what goes where, in the order in which it is taken, so that a lack of room shows before anything
+is read. Imports torch; `loader` comes here only for placements with a GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from engine.arch.spec import DeltaNet, HeadMatrices, ModelSpec
+from engine.estimate.states import MAX_SNAPSHOT_BYTES, SNAPSHOT_SHARE
+from engine.gguf.info import GgufFile
+from engine.graph.ops import Graph
+from engine.placement.options import KV_TYPES, LoadOptions
+from engine.placement.placement import Device, Gpu, Numa, Placement
+from engine.program.plan import Plan
+from engine.quants.formats import BY_ID
+from engine.runtime.buckets import lower_all
+from engine.runtime.cpu_programs import CpuPrograms, cpu_lane
+from engine.runtime.derived import DerivedWeights
+from engine.runtime.descriptor import Memory
+from engine.runtime.gpu import GpuDevice, device_of, open_gpus
+from engine.runtime.gpu_executor import GpuExecutor
+from engine.runtime.gpu_inputs import InputLayout
+from engine.runtime.gpu_side import GpuSide, head_parts, layers_on, tensors_of
+from engine.runtime.kv_cache import BLOCK, KvCache
+from engine.runtime.residency import Holding
+from engine.runtime.rope_table import RopeTables
+from engine.runtime.states import StatePool, plan_slots, snapshot_budget
+from engine.runtime.weights import Weights
+from kernels_pyx.executor import AbortFlag
+
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A model over devices, ready to step."""
+
+    executor: GpuExecutor
+    cache: KvCache
+    states: StatePool
+    state_slots: tuple[int, int]
+    holdings: tuple[Holding, ...]
+    names: Mapping[Device, str]
+    on_cpu: frozenset[str]
+    """The tensors that the CPU reads."""
+
+
+def load_placed(
+    file: GgufFile,
+    spec: ModelSpec,
+    graph: Graph,
+    options: LoadOptions,
+    placement: Placement,
+    n_ctx: int,
+    weights: Weights,
+    types: dict[str, int],
+    undo: list[Callable[[], None]],
+    progress: Progress,
+    abort: AbortFlag,
+) -> Placed:
+    """Takes room on every device, compiles, brings the weights, warms up. undo: what gives back what was taken, for failures.
+
+    Raises:
+        OutOfMemory, PlacementError, UnsupportedModel, GgufError, ModelChanged, InvalidRequest, Cancelled, DeviceLost.
+    """
+    found = open_gpus()
+    devices = tuple(device_of(found, where.index) for where in placement.devices if isinstance(where, Gpu))
+    f32, chunk = options.f32_activations, min(options.prefill_chunk, n_ctx)
+    plans = lower_all(spec, graph, placement, types, chunk, f32=f32)
+    home = next((where for where in placement.devices if isinstance(where, Numa)), Numa(0))
+    cpu_layers = frozenset(range(spec.n_layers)) - frozenset().union(
+        *(layers_on(placement, Gpu(device.index)) for device in devices)
+    )
+    cache = KvCache(spec, n_ctx, placement.k_type, placement.v_type, chunk, layers=cpu_layers)
+    undo.append(cache.close)
+    slots = plan_slots(spec, _snapshot_budget(spec, options, devices, cpu_layers))
+    states = StatePool(spec, slots[0], layers=cpu_layers)
+    undo.append(states.close)
+    ropes = RopeTables(weights, -(-n_ctx // BLOCK) * BLOCK)
+    inputs = InputLayout(
+        -(-n_ctx // BLOCK), tuple(group.n_blocks for group in cache.groups) or (0,), slots[0] if slots[0] else None
+    )
+    formats = {name: BY_ID[one].name for name, one in types.items()}
+    formats |= {tensor.name: tensor.type_name for tensor in file.tensors.values() if tensor.name not in formats}
+    sides: list[GpuSide] = []
+    for device in devices:
+        side = GpuSide(
+            device,
+            spec,
+            placement,
+            plans,
+            weights,
+            ropes,
+            formats,
+            cache.groups,
+            placement.k_type,
+            placement.v_type,
+            slots[0],
+            inputs,
+            f32=f32,
+        )
+        undo.append(side.close)
+        sides.append(side)
+    lanes = [lane for plan in plans if (lane := cpu_lane(plan)) is not None]
+    cpu_ops = [op for lane in lanes for op in lane.ops]
+    derived = DerivedWeights(weights, _turned(cpu_ops), abort, f32=f32)
+    cpu = None
+    if lanes:
+        cpu = _compile(plans, placement, weights, derived, ropes, cache, states, n_ctx, f32=f32)
+        undo.append(cpu.close)
+    executor = GpuExecutor(spec, plans, tuple(sides), cpu, states, inputs, abort)
+    undo.append(executor.close)
+    on_cpu = tensors_of(cpu_ops)
+    mapped = _bring(weights, on_cpu, sides, progress, abort)
+    executor.warm_up(lambda done, total: progress("warmup", done, total))
+    holdings = [
+        *(Holding(home, "weights", mapped, mapped=True) for _ in range(bool(mapped))),
+        Holding(home, "derived", ropes.nbytes + derived.nbytes + weights.derived_bytes),
+        *_cpu_holdings(home, cache, states),
+        *(Holding(home, "workspace", cpu.workspace_bytes) for _ in range(cpu is not None) if cpu is not None),
+    ]
+    for side in sides:
+        holdings += _holdings(side)
+    names: Mapping[Device, str] = {side.name: side.device.name for side in sides}
+    return Placed(executor, cache, states, slots, tuple(holdings), names, on_cpu)
+
+
+def _turned(ops: Sequence[object]) -> tuple[HeadMatrices, ...]:
+    """What the CPU's ops read that the file holds the wrong way round."""
+    return tuple(dict.fromkeys(part for part in head_parts(ops) if part.transposed))  # type: ignore[arg-type]
+
+
+def _compile(
+    plans: tuple[Plan, ...],
+    placement: Placement,
+    weights: Weights,
+    derived: DerivedWeights,
+    ropes: RopeTables,
+    cache: KvCache,
+    states: StatePool,
+    n_ctx: int,
+    *,
+    f32: bool,
+) -> CpuPrograms:
+    k_type, v_type = KV_TYPES.index(placement.k_type), KV_TYPES.index(placement.v_type)
+    memory = Memory(weights, derived, ropes, cache.layers, k_type, v_type, states)
+    n_blocks = [group.n_blocks for group in cache.groups]
+    return CpuPrograms(plans, memory, placement.workers, n_blocks, n_ctx=n_ctx, f32=f32)
+
+
+def _snapshot_budget(spec: ModelSpec, options: LoadOptions, devices: tuple[GpuDevice, ...], cpu_layers: frozenset[int]) -> int:
+    """Snapshots lie where the states of their layers lie: on a GPU they take no more of it than of the machine's memory."""
+    budget = snapshot_budget(options.snapshot_bytes)
+    states = {block.index for block in spec.blocks if isinstance(block.mixer, DeltaNet)}
+    if options.snapshot_bytes or states <= cpu_layers:
+        return budget
+    return min(budget, MAX_SNAPSHOT_BYTES, *(int(SNAPSHOT_SHARE * device.capacity) for device in devices))
+
+
+def _bring(
+    weights: Weights,
+    on_cpu: frozenset[str],
+    sides: Sequence[GpuSide],
+    progress: Progress,
+    abort: AbortFlag,
+) -> int:
+    """Reads all weights to where they belong; the bytes on the CPU."""
+    total = sum(weights.tensor(name).nbytes for name in on_cpu) + sum(side.weights.nbytes for side in sides)
+    done = 0
+    progress("weights", 0, total)
+    for side in sides:
+        before = done
+        side.weights.upload(lambda n, before=before: progress("weights", before + n, total), abort)  # type: ignore[misc]
+        done += side.weights.nbytes
+    return weights.touch(on_cpu, lambda n, _: progress("weights", done + n, total), abort)
+
+
+def _cpu_holdings(home: Numa, cache: KvCache, states: StatePool) -> list[Holding]:
+    needed = sum(group.n_needed * nbytes for group, nbytes in zip(cache.groups, cache.block_bytes, strict=True))
+    found = [Holding(home, "kv", needed), Holding(home, "kept windows", cache.nbytes - needed)]
+    return found + ([Holding(home, "state", states.nbytes)] if states.nbytes else [])
+
+
+def _holdings(side: GpuSide) -> list[Holding]:
+    where = side.name
+    found = [
+        Holding(where, "weights", side.memory.held("weights")),
+        Holding(where, "derived", side.memory.held("derived")),
+        Holding(where, "kv", side.cache.kv_bytes),
+        Holding(where, "kept windows", side.cache.kept_bytes),
+        Holding(where, "state", side.memory.held("state")),
+        Holding(where, "workspace", side.memory.held("workspace")),
+    ]
+    return [one for one in found if one.nbytes]

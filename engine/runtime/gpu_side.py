@@ -1,0 +1,189 @@
+"""Everything that one GPU holds and does for a model: weights, caches, working memory, its stream and its lanes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from engine.arch.spec import HeadMatrices, ModelSpec
+from engine.arch.units import UnitId
+from engine.errors import UnsupportedModel
+from engine.placement.options import KvType
+from engine.placement.placement import Gpu, Placement
+from engine.program.lane_latent import LaneHeads, LaneLatentHeads
+from engine.program.lane_ops import LaneEmbed, LaneExpertsDown, LaneExpertsUp, LaneLinear, LaneOp, LaneRoute, matrices
+from engine.program.lane_transfer import LaneRecv, LaneSend
+from engine.program.plan import Lane, Plan
+from engine.runtime.cache_groups import CacheGroup
+from engine.runtime.gpu import GpuDevice, GpuMemory
+from engine.runtime.gpu_bind import Bench, Call, Exchange, Resident, Run, bind
+from engine.runtime.gpu_buffers import Formats, LaneTensors, StepShape, lane_tensors
+from engine.runtime.gpu_cache import GpuCache
+from engine.runtime.gpu_exchange import Copies, Neighbours
+from engine.runtime.gpu_inputs import HostInputs, InputLayout, device_inputs
+from engine.runtime.gpu_lane import GpuLane, GpuStream, Outputs
+from engine.runtime.gpu_weights import GpuWeights
+from engine.runtime.rope_table import RopeTables
+from engine.runtime.weights import Weights
+from engine.triton_kernels.table import kernels_for
+
+Reader = Literal["embed", "linear", "experts"]
+
+
+class GpuSide:
+    """One GPU's share of a model. `close` frees all of it."""
+
+    def __init__(
+        self,
+        device: GpuDevice,
+        spec: ModelSpec,
+        placement: Placement,
+        plans: Sequence[Plan],
+        weights: Weights,
+        ropes: RopeTables,
+        types: dict[str, str],
+        groups: tuple[CacheGroup, ...],
+        k_type: KvType,
+        v_type: KvType,
+        n_slots: int,
+        inputs: InputLayout,
+        *,
+        f32: bool,
+    ) -> None:
+        """Takes the room of everything; nothing of the file is read yet. types: the name of each tensor's format.
+
+        Raises:
+            OutOfMemory: with device, bytes asked for and free; nothing stays. UnsupportedModel: a format without GPU kernels.
+        """
+        self.device = device
+        self.name = Gpu(device.index)
+        self.memory = GpuMemory(device)
+        self._f32 = f32
+        self._formats = Formats(types)
+        self._inputs = inputs
+        lanes = [(plan, lane) for plan in plans if (lane := plan.lane_of(self.name)) is not None]
+        ops = [op for _, lane in lanes for op in lane.ops]
+        try:
+            self.kernels = kernels_for(device.torch_device, self.memory.allocator("workspace", "the kernels' workspace"))
+            self._check(ops, types)
+            self.weights = GpuWeights(self.memory, weights, ropes, tensors_of(ops), f32=f32)
+            here = layers_on(placement, self.name)
+            self.cache = GpuCache(self.memory, spec, here, groups, k_type, v_type, n_slots)
+            what = "the working memory"
+            arena = max((lane.arena_bytes for _, lane in lanes), default=1)
+            self._arena = self.memory.allocate((arena,), torch.uint8, "workspace", what, zeroed=True)
+            words = inputs.most_words(plan.max_rows for plan in plans)
+            self._words = self.memory.allocate((words,), torch.int32, "workspace", what, zeroed=True)
+            self.stream = GpuStream(device)
+        except BaseException:
+            self.close()
+            raise
+
+    def _check(self, ops: Iterable[LaneOp], types: dict[str, str]) -> None:
+        for name, kind, unit in read_by(ops):
+            why = self.kernels.supports(kind, types[name])
+            if why is not None:
+                raise UnsupportedModel(f"tensor {name} cannot be used on {self.device}: {why}; place {unit} on the CPU")
+
+    def tensors(self, plan: Plan, lane: Lane, shape: StepShape) -> LaneTensors:
+        """What the lane's buffers are in steps of `shape`."""
+        return lane_tensors(lane, plan.max_rows, shape, self._arena, self.kernels, self._formats, f32=self._f32)
+
+    def lane(
+        self,
+        lane: Lane,
+        shape: StepShape,
+        found: LaneTensors,
+        neighbours: Neighbours,
+        host: HostInputs,
+        host_words: Tensor,
+        outputs: Outputs | None,
+        begin: Run | None = None,
+    ) -> GpuLane:
+        """The lane, bound. host_words: the words of `host` as a tensor; outputs: None where the head is elsewhere.
+
+        begin: what comes first in steps that run beside other lanes.
+        """
+        step = device_inputs(self._inputs, shape, self._words)
+        n_words = len(host.words)
+        resident = Resident(self.kernels, self.weights, self.cache)
+        logits = None if outputs is None else outputs.logits
+        calls = bind(Bench(resident, lane, found, step, logits, self._exchange(lane, neighbours)))
+        copy = Copies([(host_words[:n_words], self._words[:n_words])])
+        before = [Call("step inputs", UnitId("embed"), copy, ())]
+        if begin is not None:
+            before.append(Call("step epoch", UnitId("embed"), begin, ()))
+        after = () if outputs is None else (Call("step logits", UnitId("head"), outputs.fetch, ()),)
+        return GpuLane(self.stream, (*before, *calls, *after), len(before), len(calls))
+
+    def _exchange(self, lane: Lane, neighbours: Neighbours) -> Exchange:
+        """Ids of experts that come from a CPU are kept in range: behind its rows lies what was there before."""
+        n_experts = {
+            op.choice.chosen.name: op.choice.n_experts for op in lane.ops if isinstance(op, LaneExpertsUp | LaneExpertsDown)
+        }
+        exchange = neighbours.exchange(self.device)
+
+        def run_of(op: LaneSend | LaneRecv, own: tuple[Tensor, ...]) -> Run:
+            run = exchange(op, own)
+            if isinstance(op, LaneSend):
+                return run
+            pairs = zip(op.buffers, own, strict=True)
+            ids = [(tensor, n_experts[buffer.name]) for buffer, tensor in pairs if buffer.name in n_experts]
+
+            def clamped() -> None:
+                run()
+                for tensor, n in ids:
+                    tensor.clamp_(-1, n - 1)
+
+            return clamped if ids else run
+
+        return run_of
+
+    def close(self) -> None:
+        """Drops everything. Idempotent."""
+        for part in ("weights", "cache"):
+            if hasattr(self, part):
+                getattr(self, part).close()
+        for part in ("_arena", "_words", "kernels"):
+            if hasattr(self, part):
+                delattr(self, part)
+        self.memory.close()
+
+
+def layers_on(placement: Placement, device: object) -> frozenset[int]:
+    """The layers whose keys and values, or states, lie on a device."""
+    return frozenset(unit.layer for unit, where in placement.units if unit.kind in ("kv", "state") and where == device)
+
+
+def tensors_of(ops: Iterable[LaneOp]) -> frozenset[str]:
+    """The tensors of the file whose bytes the ops read as they are."""
+    return frozenset(name for name, _, _ in read_by(ops))
+
+
+def read_by(ops: Iterable[LaneOp]) -> list[tuple[str, Reader, UnitId]]:
+    """(tensor, what kind of op reads it, the op's unit)."""
+    found: list[tuple[str, Reader, UnitId]] = []
+    for op in ops:
+        if isinstance(op, LaneEmbed):
+            found.append((op.weight, "embed", op.unit))
+        elif isinstance(op, LaneExpertsUp | LaneExpertsDown):
+            found += [(name, "experts", op.unit) for name in matrices(op)]
+        elif isinstance(op, LaneLinear | LaneRoute):
+            found += [(name, "linear", op.unit) for name in matrices(op)]
+        else:
+            found += [(part.weight, "linear", op.unit) for part in head_parts([op]) if not part.transposed]
+    return found
+
+
+def head_parts(ops: Iterable[LaneOp]) -> list[HeadMatrices]:
+    """The matrices of heads that the ops multiply with."""
+    found: list[HeadMatrices] = []
+    for op in ops:
+        if isinstance(op, LaneHeads):
+            found.append(op.matrices)
+        elif isinstance(op, LaneLatentHeads):
+            found += [op.mla.k, op.mla.v]
+    return found

@@ -1,0 +1,232 @@
+"""The weights of one GPU: the bytes of the file as they are, and what its lane needs beside them in f32.
+
+Which tensors lie on the device is known before anything is read: their room is taken first, ops are bound to it, then the bytes
+are brought. They go through small pinned buffers; no second copy of the model is made in the machine's memory.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from engine.arch.spec import HeadMatrices, Norm, Rope, Temperature
+from engine.errors import Cancelled, EngineBug
+from engine.gguf.info import TensorInfo
+from engine.quants.formats import BY_ID
+from engine.runtime.derived import derive
+from engine.runtime.gpu import GpuDevice, GpuMemory, guarded
+from engine.runtime.rope_table import RopeTables
+from engine.runtime.weights import Weights
+from engine.triton_kernels.tensors import Matrix, NormWeight
+from kernels_pyx.executor import AbortFlag
+
+ALIGN = 256
+"""Where a tensor may begin: a multiple of what one load of any kernel takes."""
+STAGED_BYTES = 16 << 20
+STAGERS = 4
+"""Threads that read the file, each with a pinned buffer: one alone reads the page cache at a fifth of what PCIe takes."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """Bytes [start, start + into.numel()) of a tensor, on their way to `into`."""
+
+    tensor: TensorInfo
+    start: int
+    into: Tensor
+
+
+class GpuWeights:
+    """What the ops of one GPU's lanes name, as tensors there. Tensors live as long as `memory`."""
+
+    def __init__(self, memory: GpuMemory, weights: Weights, ropes: RopeTables, matrices: Iterable[str], *, f32: bool) -> None:
+        """Takes the room of the named matrices; each counts once, whoever reads it. f32: see `derived_format`.
+
+        Raises:
+            OutOfMemory: more than the device has. UnsupportedModel, GgufError: see `Weights`.
+        """
+        self._memory = memory
+        self._weights = weights
+        self._ropes = ropes
+        self._f32 = f32
+        self._tensors = sorted((weights.tensor(name) for name in set(matrices)), key=lambda one: (one.shard, one.offset))
+        self.nbytes = sum(tensor.nbytes for tensor in self._tensors)
+        self._raw: dict[str, Tensor] = {}
+        self._vectors: dict[str, Tensor] = {}
+        self._derived: dict[HeadMatrices, Matrix] = {}
+        self._tables: dict[Rope | Temperature, Tensor] = {}
+        at, starts = 0, []
+        for tensor in self._tensors:
+            starts.append(at)
+            at += -(-tensor.nbytes // ALIGN) * ALIGN
+        if not at:
+            return
+        room = memory.allocate((at,), torch.uint8, "weights", f"the weights of {len(starts)} tensors")
+        for tensor, start in zip(self._tensors, starts, strict=True):
+            self._raw[tensor.name] = room[start : start + tensor.nbytes]
+
+    def upload(self, progress: Callable[[int], None], abort: AbortFlag) -> None:
+        """Brings the bytes of all matrices. progress(done): bytes so far.
+
+        Raises:
+            Cancelled: the flag was set. ModelChanged: part of the file is gone. DeviceLost.
+        """
+        pieces = list(self._pieces())
+        stage = _Direct(self._weights) if self._memory.device.emulated else _Staged(self._weights, self._memory.device)
+
+        def bring(piece: _Piece) -> int:
+            if abort.is_set:
+                raise Cancelled("loading was stopped")
+            stage.bring(piece)
+            return piece.into.numel()
+
+        done = 0
+        with ThreadPoolExecutor(1 if self._memory.device.emulated else STAGERS, "upload") as threads:
+            for nbytes in threads.map(bring, pieces):
+                done += nbytes
+                progress(done)
+
+    def _pieces(self) -> Iterator[_Piece]:
+        for tensor in self._tensors:
+            raw = self._raw[tensor.name]
+            for start in range(0, tensor.nbytes, STAGED_BYTES):
+                yield _Piece(tensor, start, raw[start : start + STAGED_BYTES])
+
+    def matrix(
+        self,
+        name: str,
+        n_in: int,
+        *,
+        n_matrices: int = 1,
+        part: int = 0,
+        n_parts: int = 1,
+        first: int = 0,
+        n_rows: int | None = None,
+    ) -> Matrix:
+        """One matrix, or n_matrices of one size in a row, of each only one of n_parts equal parts of its rows; or n_rows from
+        `first` on.
+
+        Raises:
+            UnsupportedModel, GgufError: see `Weights`.
+        """
+        tensor = self._weights.matrix(name, n_in)
+        all_rows = tensor.n_elements // n_in
+        rows, stride = all_rows // n_matrices // n_parts, tensor.nbytes // all_rows
+        return Matrix(
+            data=self._bytes(name),
+            format=BY_ID[tensor.type_id].name,
+            n_in=n_in,
+            n_out=rows if n_rows is None else n_rows,
+            row_bytes=stride,
+            first=(part * rows + first) * stride,
+            n_matrices=n_matrices,
+            step=n_parts * rows * stride if n_matrices > 1 else 0,
+        )
+
+    def heads(self, part: HeadMatrices) -> Matrix:
+        """The matrices of all heads, n_matrices of them; made here where the file holds them the wrong way round."""
+        if not part.transposed:
+            tensor = self._weights.matrix(part.weight, part.n_in)
+            row_bytes = tensor.nbytes * part.n_in // tensor.n_elements
+            format, first, step = BY_ID[tensor.type_id].name, part.first * row_bytes, part.step * row_bytes
+            return Matrix(self._bytes(part.weight), format, part.n_in, part.n_out, row_bytes, first, part.n_heads, step)
+        if part not in self._derived:
+            raw, form = derive(self._weights, part, f32=self._f32)
+            row_bytes = form.row_bytes(part.n_in)
+            data = self._kept(raw, f"a turned copy of {part.weight}")
+            step = part.n_out * row_bytes
+            self._derived[part] = Matrix(data, form.name, part.n_in, part.n_out, row_bytes, 0, part.n_heads, step)
+        return self._derived[part]
+
+    def vector(self, name: str) -> Tensor:
+        """A small tensor in f32, [n]."""
+        if name not in self._vectors:
+            self._vectors[name] = self._kept(self._weights.vector(name), name)
+        return self._vectors[name]
+
+    def transposed(self, name: str, n_rows: int) -> Tensor:
+        """A small matrix in f32, [n_rows, n] from what is [n, n_rows] in the file."""
+        key = f"{name} transposed"
+        if key not in self._vectors:
+            turned = np.ascontiguousarray(self._weights.vector(name).reshape(-1, n_rows).T)
+            self._vectors[key] = self._kept(turned, name)
+        return self._vectors[key]
+
+    def norm(self, norm: Norm) -> NormWeight:
+        """The weight of a norm."""
+        return NormWeight(self.vector(norm.weight), norm.eps)
+
+    def rope(self, rope: Rope) -> Tensor:
+        """Cosines and sines, [n_positions, n_rot] f32."""
+        if rope not in self._tables:
+            self._tables[rope] = self._kept(self._ropes.of(rope), "the table of positions")
+        return self._tables[rope]
+
+    def factors(self, temperature: Temperature) -> Tensor:
+        """What queries of each position are multiplied with, [n_positions] f32."""
+        if temperature not in self._tables:
+            self._tables[temperature] = self._kept(self._ropes.factors(temperature), "the table of positions")
+        return self._tables[temperature]
+
+    def close(self) -> None:
+        """Lets go of every tensor. Idempotent."""
+        for kept in (self._raw, self._vectors, self._derived, self._tables):
+            kept.clear()
+
+    def _bytes(self, name: str) -> Tensor:
+        if name not in self._raw:
+            raise EngineBug(f"{name} is read by {self._memory.device}, where it was not placed")
+        return self._raw[name]
+
+    def _kept(self, values: npt.NDArray[np.generic], what: str) -> Tensor:
+        source = torch.from_numpy(values)
+        tensor = self._memory.allocate(tuple(source.shape), source.dtype, "derived", what)
+        with guarded(self._memory.device):
+            tensor.copy_(source)
+        return tensor
+
+
+class _Direct:
+    """Reads into the tensors of an emulated device."""
+
+    def __init__(self, weights: Weights) -> None:
+        self._weights = weights
+
+    def bring(self, piece: _Piece) -> None:
+        self._weights.read_into(piece.tensor, piece.start, piece.into.numpy())
+
+
+class _Staged:
+    """Reads into pinned buffers, one a thread, and copies from there on a stream of the thread's own."""
+
+    def __init__(self, weights: Weights, device: GpuDevice) -> None:
+        self._weights = weights
+        self._device = device
+        self._own = threading.local()
+
+    def bring(self, piece: _Piece) -> None:
+        with guarded(self._device), torch.cuda.device(self._device.torch_device):
+            if not hasattr(self._own, "buffer"):
+                self._own.buffer = torch.empty(STAGED_BYTES, dtype=torch.uint8, pin_memory=True)
+                self._own.stream = torch.cuda.Stream(self._device.torch_device)
+            buffer = self._own.buffer[: piece.into.numel()]
+            self._weights.read_into(piece.tensor, piece.start, buffer.numpy())
+            with torch.cuda.stream(self._own.stream):
+                piece.into.copy_(buffer, non_blocking=True)
+            self._own.stream.synchronize()
+
+
+def check_supported(unsupported: Sequence[tuple[str, str]], device: GpuDevice) -> str | None:
+    """A sentence about tensors that a device's kernels cannot read, given as (tensor, why); None: there are none."""
+    if not unsupported:
+        return None
+    name, why = unsupported[0]
+    more = f" (and {len(unsupported) - 1} more)" if len(unsupported) > 1 else ""
+    return f"tensor {name}{more} cannot be placed on {device}: {why}; keep its part on the CPU"
