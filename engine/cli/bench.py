@@ -61,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
         raise InvalidRequest("-r must be at least 1")
     longest = max(args.d) + max(*args.p, *args.n, 1)
     with opened(args, longest) as direct:
-        while direct.model.settling:
+        while direct.model.settling:  # a chat settles while its user types
             direct.model.settle()
         options = load_options(args)
         cost = work(direct, options)
