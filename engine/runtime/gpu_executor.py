@@ -25,6 +25,7 @@ from engine.runtime.gpu_buffers import StepShape
 from engine.runtime.gpu_inputs import MAX_SEQS, InputLayout
 from engine.runtime.gpu_lane import WARM_RUNS, GpuLane
 from engine.runtime.gpu_side import GpuSide
+from engine.runtime.gpu_stream import StreamChoice
 from engine.runtime.states import StatePool
 from engine.runtime.step import StepBatch
 from kernels_pyx.executor import AbortFlag
@@ -58,8 +59,11 @@ class GpuExecutor:
         states: StatePool,
         inputs: InputLayout,
         abort: AbortFlag,
+        streamed: Plan | None = None,
     ) -> None:
-        """cpu: None where it has no part in any plan. Owns sides and cpu from now on.
+        """cpu: None where it has no part in any plan, `streamed` behind the others. Owns sides and cpu from now on.
+
+        streamed: the plan of long chunks with the experts of the CPU on GPUs, see `gpu_stream`.
 
         Raises:
             OutOfMemory, DeviceLost.
@@ -73,7 +77,9 @@ class GpuExecutor:
         self._states = states
         self._abort = abort
         self._times: tuple[tuple[str, float], ...] = ()
-        self._binder = Binder(plans, sides, cpu, inputs, spec.n_vocab)
+        self._all_plans = plans if streamed is None else (*plans, streamed)
+        self._choice = StreamChoice(streamed is not None)
+        self._binder = Binder(self._all_plans, sides, cpu, inputs, spec.n_vocab)
 
     def warm_up(self, progress: Callable[[int, int], None]) -> None:
         """Binds and captures every decode plan, the largest first, as all share what kernels take on the way.
@@ -86,7 +92,7 @@ class GpuExecutor:
         for side in self._sides:
             side.device.synchronize()  # what was cleared and copied so far was enqueued elsewhere
         real = needs_warmth(self._sides)
-        for i, plan in enumerate(self.plans if real else ()):
+        for i, plan in enumerate(self._all_plans if real else ()):
             if plan.phase == "prefill":
                 bound = self._binder.bind(i, StepShape(plan.max_rows, 1, 1), beside=False)
                 bound.host.fill(_NOTHING, None)
@@ -118,6 +124,7 @@ class GpuExecutor:
                     lane.run(piece.first, piece.end)
         for side in self._sides:
             side.stream.synchronize()
+            side.rest()
         if bound.meeting is not None:
             bound.meeting.reset()
 
@@ -133,7 +140,9 @@ class GpuExecutor:
         if len(batch.block_tables) > MAX_SEQS:
             return np.concatenate([self.step(part) for part in _parts(batch)])
         index = pick(self.plans, batch)
-        plan = self.plans[index]
+        if self.plans[index].phase == "prefill" and self._choice.streams(len(batch.token_ids)):
+            index = len(self.plans)
+        plan = self._all_plans[index]
         n_rows, n_seqs, n_out = len(batch.token_ids), len(batch.block_tables), len(batch.out_rows)
         fixed = plan.phase == "decode" and n_seqs <= plan.max_rows and n_out <= plan.max_rows
         shape = StepShape(plan.max_rows, plan.max_rows, plan.max_rows) if fixed else StepShape(n_rows, n_seqs, n_out)
@@ -155,8 +164,12 @@ class GpuExecutor:
             raise
         finally:
             self._binder.done(bound)
+            for side in self._sides:
+                side.rest()
         self.last_step_s = time.perf_counter() - started
-        if self.profile:
+        if plan.phase == "prefill":
+            self._choice.took(n_rows, self.last_step_s, streamed=index == len(self.plans))
+        if self.profile and plan.phase == "decode":
             self._times = self._time(bound)
         if batch.states is None:
             self._states.done(n_seqs)
