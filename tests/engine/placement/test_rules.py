@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -38,6 +39,7 @@ class Model(NamedTuple):
     file: GgufFile
 
 
+@cache
 def model(name: str) -> Model:
     file = read_gguf(golden(name).path)
     spec = build_spec(file)
