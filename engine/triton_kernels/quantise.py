@@ -58,5 +58,6 @@ def prepare(x: Tensor, acts: Acts, rows: Tensor | None, norm: NormWeight | None,
         x, x if rows is None else rows, x if norm is None else norm.weight, *given, x.stride(0),
         0.0 if norm is None else norm.eps, WIDTH=width, BLOCK=block, GATHER=rows is not None, NORM=norm is not None,
         VALUES=acts.values is not None, HALVES=acts.halves is not None, CODES=acts.codes is not None,
-        EARLY=early, launch_pdl=early, num_warps=max(1, min(16, block // 256)),
+        EARLY=early, num_warps=max(1, min(16, block // 256)),
+        **({"launch_pdl": True} if early else {}),  # an option of NVIDIA's devices only
     )  # fmt: skip
