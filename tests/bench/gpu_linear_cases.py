@@ -198,11 +198,12 @@ def many_case(name: str, fmt: str, n_in: int, n_out: int, n_rows: int, *, gate: 
         if gate:
             gemm.gated_linear_of_many(acts, *sets[i], (None, None), out, "silu", space, asm=True)
         else:
-            gemm.linear_of_many(acts, sets[i], [None], [out], space, add=False, softcap=0.0, asm=True)
+            gemm.linear_of_many(acts, sets[i], [None], [out], space, add=True, softcap=0.0, asm=True)
 
     def check(tile: object) -> float:
         want = torch.empty_like(out)
         TORCH.linear(plain(x), sets[0], [None] * count, [want], "silu" if gate else "store", 0.0)
+        out.zero_()
         run(0, tile)
         return difference(out, want)
 
