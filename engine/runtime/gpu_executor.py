@@ -82,39 +82,46 @@ class GpuExecutor:
         self._binder = Binder(self._all_plans, sides, cpu, inputs, spec.n_vocab)
 
     def warm_up(self, progress: Callable[[int, int], None]) -> None:
-        """Binds and captures every decode plan, the largest first, as all share what kernels take on the way.
+        """Binds what most steps are: decode of one sequence, whole chunks of prompts; compiles and captures them on real devices.
 
-        Plans of prompts run once, so that the first prompt does not wait for compilers and all memory is taken by now.
+        Other shapes are captured when they come for the first time (decode) or the second time (prompts).
 
         Raises:
             Cancelled: the flag was set. OutOfMemory, DeviceLost.
         """
         for side in self._sides:
             side.device.synchronize()  # what was cleared and copied so far was enqueued elsewhere
-        real = needs_warmth(self._sides)
-        for i, plan in enumerate(self._all_plans if real else ()):
-            if plan.phase == "prefill":
-                bound = self._binder.bind(i, StepShape(plan.max_rows, 1, 1), beside=False)
-                bound.host.fill(_NOTHING, None)
-                self._warm(bound, 1)
-        decode = [i for i, plan in enumerate(self.plans) if plan.phase == "decode"]
-        for done, i in enumerate(reversed(decode)):
+        first = [i for i, plan in enumerate(self._all_plans) if plan.phase == "prefill" or plan.max_rows == 1]
+        for done, i in enumerate(first):
             if self._abort.is_set:
                 raise Cancelled("loading was stopped")
-            progress(done, len(decode))
-            rows = self.plans[i].max_rows
-            bound = self._binder.bind(i, StepShape(rows, rows, rows), beside=True)
-            bound.host.fill(_NOTHING, None)
-            if not real:
-                continue
-            self._warm(bound, WARM_RUNS)
-            for piece in bound.pieces:
-                lane = bound.lanes[piece.lane]
-                if lane is not None:
-                    lane.capture(piece.first, piece.end)
+            progress(done, len(first))
+            rows = self._all_plans[i].max_rows
+            bound = self._binder.bind(i, StepShape(rows, 1, 1), beside=self._all_plans[i].phase == "decode")
+            if needs_warmth(self._sides):
+                self._make_ready(i, bound)
+
+    def _make_ready(self, index: int, bound: Bound) -> None:
+        """Runs what GPUs do on padding alone, so that all is compiled and all memory taken, and captures it."""
+        bound.ready = True
+        bound.host.fill(_NOTHING, None)
+        self._warm(bound, WARM_RUNS)
+        if index >= len(self.plans) or not bound.capturable:
+            return  # experts come on the way, or rows cross
+        for piece in bound.pieces:
+            lane = bound.lanes[piece.lane]
+            if lane is not None:
+                lane.capture(piece.first, piece.end)
+
+    def _is_due(self, index: int, bound: Bound) -> bool:
+        """Whether a shape that is not captured comes often enough to be worth it."""
+        bound.uses += 1
+        if bound.ready or index >= len(self.plans) or not bound.capturable or not needs_warmth(self._sides):
+            return False
+        return bound.plan.phase == "decode" or bound.uses > 1
 
     def _warm(self, bound: Bound, times: int) -> None:
-        """Runs what GPUs do on padding alone, so that all is compiled; nobody waits for a CPU that has not begun."""
+        """Runs the pieces of GPUs; nobody waits for a CPU that has not begun."""
         if bound.meeting is not None:
             bound.meeting.host.stop()
         for _ in range(times):
@@ -151,6 +158,8 @@ class GpuExecutor:
             states = self._states.own(n_seqs)
         work = _Work(index, batch, states, np.empty((n_out, self._n_vocab), np.float32))
         bound = self._binder.bind(index, shape, beside=fixed)
+        if self._is_due(index, bound):
+            self._make_ready(index, bound)
         bound.host.fill(batch, states)
         started = time.perf_counter()
         try:
@@ -169,11 +178,28 @@ class GpuExecutor:
         self.last_step_s = time.perf_counter() - started
         if plan.phase == "prefill":
             self._choice.took(n_rows, self.last_step_s, streamed=index == len(self.plans))
-        if self.profile and plan.phase == "decode":
+        if self.profile:
             self._times = self._time(bound)
         if batch.states is None:
             self._states.done(n_seqs)
         return work.logits
+
+    def replay_s(self, n: int = 20) -> float:
+        """Seconds that GPUs take for their part of a decoded token, without what the host does beside it."""
+        bound = self._binder.bind(0, StepShape(1, 1, 1), beside=True)
+        if bound.meeting is not None:
+            bound.meeting.host.stop()
+        started = time.perf_counter()
+        for _ in range(n):
+            for piece in bound.pieces:
+                lane = bound.lanes[piece.lane]
+                if lane is not None:
+                    lane.run(piece.first, piece.end)
+        self._settle()
+        seconds = (time.perf_counter() - started) / n
+        if bound.meeting is not None:
+            bound.meeting.reset()
+        return seconds
 
     def op_times(self) -> tuple[tuple[str, float], ...]:
         """(kind of op, seconds in all layers) of what GPUs did in the last step that ran while `profile` was set."""
@@ -182,7 +208,9 @@ class GpuExecutor:
     def _time(self, bound: Bound) -> tuple[tuple[str, float], ...]:
         if bound.meeting is not None:
             bound.meeting.host.stop()  # takes do not wait
-        found = tuple(one for lane in bound.lanes if lane is not None for one in lane.time_kinds())
+        lanes = [lane for lane in bound.lanes if lane is not None]
+        decode = bound.plan.phase == "decode"
+        found = tuple(one for lane in lanes for one in (lane.time_kinds() if decode else lane.time_in_order()))
         if bound.meeting is not None:
             bound.meeting.reset()
         return found

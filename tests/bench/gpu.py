@@ -140,7 +140,7 @@ def speed(
     from tests.helpers.runs import open_model
 
     path = synthetic(kind, out)
-    context_bytes = context_and_free()
+    context_bytes, out["context_bytes"] = context_and_free()
     started = time.perf_counter()
     n_ctx = max(2048, prompt + 2 * N_DECODE)
     options = LoadOptions(n_threads=threads, n_ctx=n_ctx, prefill_chunk=chunk, placement=flags)
@@ -170,7 +170,10 @@ def speed(
         out |= {"weight_bytes_per_token": read, "decode_gbps": round(rate * read / 1e9, 1)}
         out["percent_of_gpu_limit"] = round(100 * rate * read / 1e9 / READ_LIMIT_GBPS, 1)
         assert model.executor is not None
+        out["graph_ms"] = round(1e3 * model.executor.replay_s(), 3)
         model.executor.profile = True
+        model.step(batch(ids[:chunk], 0, 1))
+        out["prefill_ops_us"] = {name: round(1e6 * seconds, 1) for name, seconds in model.executor.op_times()}
         model.step(batch(ids[-1:], prompt + N_DECODE - 1, 1))
         model.executor.profile = False
         times = model.executor.op_times()
@@ -241,13 +244,14 @@ def memory(model: Any, before: int) -> Result:
     }
 
 
-def context_and_free() -> int:
-    """Bytes that are free with a context and nothing else of ours."""
+def context_and_free() -> tuple[int, int]:
+    """(bytes that are free with a context and nothing else of ours, those that all processes' contexts and the driver take)."""
     import torch
 
     torch.zeros(1, device="cuda")
     torch.cuda.empty_cache()
-    return int(torch.cuda.mem_get_info()[0])
+    free, total = torch.cuda.mem_get_info()
+    return int(free), int(total - free)
 
 
 def synthetic(kind: str, out: Result) -> Path:
