@@ -51,6 +51,7 @@ class CpuPrograms:
         lanes = [cpu_lane(plan) for plan in plans]
         nbytes = max(lane.arena_bytes for lane in lanes if lane is not None)
         self.arena = allocate(nbytes, "the working memory", "choose a smaller prefill chunk")
+        self._memory = memory  # programs point into it
         self._pool = Pool(workers.cores)
         self._tables = np.zeros((len(n_blocks), 1, -(-n_ctx // BLOCK)), np.int32)
         self.compiled: list[Compiled | None] = []

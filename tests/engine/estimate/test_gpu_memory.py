@@ -1,0 +1,50 @@
+"""Estimated bytes of GPUs against the ledger of emulated ones."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from engine.estimate.memory import Estimator
+from engine.hardware.machine import this_machine
+from engine.placement.options import LoadOptions
+from engine.placement.source import resolve_source
+from engine.runtime.loader import load
+from kernels_pyx.executor import AbortFlag
+from tests.engine.estimate.test_memory import model
+from tests.helpers.golden_models import MODELS, golden
+
+pytest.importorskip("torch", reason="emulated GPUs need torch")
+
+F16 = LoadOptions(n_threads=2, n_ctx=300, prefill_chunk=64)
+BITS_8 = replace(F16, k_type="q8_0", v_type="int8")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        replace(F16, placement="-ngl 99"),
+        replace(F16, placement="-ngl 99 -ts 1,1 -ot exps=CPU"),
+        replace(BITS_8, placement="-ngl 2"),
+    ],
+    ids=lambda options: options.placement,
+)
+@pytest.mark.parametrize("name", MODELS)
+def test_bytes_are_those_of_the_ledger(monkeypatch: pytest.MonkeyPatch, name: str, options: LoadOptions) -> None:
+    monkeypatch.setenv("LAYERDECK_GPU", "emulate:2")
+    one, machine = model(golden(name).path), this_machine()
+    placement = resolve_source(options.placement, *one, machine.gpus, options).placement
+    estimate = Estimator(one.spec, one.graph, one.file.tensors, options, machine).estimate(placement)
+    loaded = load(one.file, one.spec, one.graph, options, lambda phase, done, total: None, AbortFlag())
+    holdings = loaded.residency.holdings
+    loaded.close()
+    for there in estimate.devices:
+        held = {holding.owner: holding.nbytes for holding in holdings if holding.device == there.device}
+        assert there.weights == held.get("weights", 0)
+        assert there.kv == held.get("kv", 0)
+        assert there.kept_windows == held.get("kept windows", 0)
+        assert there.state == held.get("state", 0)
+        # What only prompts need is derived with the first of them.
+        assert there.derived * 0.5 <= held.get("derived", 0) <= there.derived
+        assert abs(there.workspace + there.other - held.get("workspace", 0)) < 8 << 20
