@@ -34,7 +34,13 @@ def is_for_cpu_alone(requirement: str) -> bool:
     return not installs or str(installs[0]["metadata"]["version"]).endswith("+cpu")  # none: it is installed
 
 
-if has_gpu() or is_for_cpu_alone(pinned()):
-    sys.exit(0)
-print("tests of the GPU path are skipped: PyTorch would be the build for CUDA, and there is no GPU here", file=sys.stderr)
-sys.exit(1)
+def main() -> int:
+    """The exit code."""
+    if has_gpu() or is_for_cpu_alone(pinned()):
+        return 0
+    print("tests of the GPU path are skipped: PyTorch would be the build for CUDA, and there is no GPU here", file=sys.stderr)
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

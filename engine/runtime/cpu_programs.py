@@ -47,6 +47,7 @@ class CpuPrograms:
         Raises:
             OutOfMemory: no room for the buffers. UnsupportedModel, GgufError: see `Weights`.
         """
+        self._memory = memory  # descriptors hold addresses of what it owns
         lanes = [cpu_lane(plan) for plan in plans]
         nbytes = max(lane.arena_bytes for lane in lanes if lane is not None)
         self.arena = allocate(nbytes, "the working memory", "choose a smaller prefill chunk")

@@ -30,11 +30,12 @@ from engine.program.lane_ops import (
     LaneRows,
     Turn,
     Weight,
+    reads,
     writes,
 )
 from engine.program.lane_transfer import Choice, LaneRecv, LaneSend
 from engine.program.plan import Lane
-from engine.runtime.gpu_buffers import LaneTensors
+from engine.runtime.gpu_buffers import LaneTensors, late_buffers
 from engine.runtime.gpu_cache import GpuCache
 from engine.runtime.gpu_weights import GpuWeights
 from engine.triton_kernels.kernels import Kernels
@@ -115,10 +116,19 @@ class Bench:
 def bind(bench: Bench) -> tuple[Call, ...]:
     """The calls of a lane, in order."""
     calls = []
+    late = frozenset(late_buffers(bench.lane.ops))
     for op in bench.lane.ops:
+        if not len(bench.step.out_rows) and any(buffer.name in late for buffer in (*reads(op), *writes(op))):
+            # Nobody wants logits of this chunk: kernels are not launched for no rows.
+            calls.append(Call("nothing", op.unit, _nothing, ()))
+            continue
         name = f"{op.unit} {type(op).__name__.removeprefix('Lane').lower()}"
         calls.append(Call(name, op.unit, _BIND[type(op)](bench, op), tuple(_written(bench, op))))
     return tuple(calls)
+
+
+def _nothing() -> None:
+    pass
 
 
 def _written(at: Bench, op: LaneOp) -> list[Tensor]:

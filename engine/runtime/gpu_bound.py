@@ -18,6 +18,7 @@ from engine.runtime.gpu_buffers import LaneTensors, StepShape
 from engine.runtime.gpu_exchange import Neighbours, host_views
 from engine.runtime.gpu_inputs import HostInputs, InputLayout
 from engine.runtime.gpu_lane import GpuLane, Outputs
+from engine.runtime.gpu_peers import can_write
 from engine.runtime.gpu_side import GpuSide
 from engine.runtime.pinned import Pinned
 from kernels_pyx.arena import Arena
@@ -82,6 +83,9 @@ class Binder:
             self._slots = slots.bytes
         self._words = host.bytes[: 4 * n_words].view(torch.int32)
         self._out = host.bytes[4 * n_words :].view(torch.float32)
+        self._apart: frozenset[tuple[Device, Device]] = frozenset(
+            (a.name, b.name) for a in sides for b in sides if a is not b and not can_write(a.device, b.device)
+        )
         with_head = [lane.device for lane in plans[0].lanes if lane.logits is not None]
         self._head = next((side for side in sides if side.name in with_head), None)
         self._logits: Tensor | None = None
@@ -115,7 +119,7 @@ class Binder:
                 views[lane.device] = host_views(self._slots, lane, plan.max_rows, shape)
         meeting = self._meeting(plan) if beside else None
         flags = None if meeting is None else meeting.flags
-        neighbours = Neighbours(plan, views, flags)
+        neighbours = Neighbours(plan, views, flags, self._apart)
         outputs, made = self._outputs(shape)
         lanes: list[GpuLane | None] = []
         for lane in plan.lanes:

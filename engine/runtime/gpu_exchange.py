@@ -1,13 +1,13 @@
 """What crosses between lanes where a GPU is one side: it writes into the slots of the other lane, or reads from them.
 
 A lane of the CPU has its slots in pinned memory, so that copies go on while the host does something else. Between two GPUs the
-sender writes into the tensors of the receiver.
+sender writes into the tensors of the receiver, or through pinned memory where it cannot.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
 
@@ -48,26 +48,27 @@ def host_views(slots: Tensor, lane: Lane, max_rows: int, shape: StepShape) -> di
 class Neighbours:
     """The buffers of all lanes of a plan, by device and name: tensors of GPUs, padded rows of the CPU.
 
-    flags: by GPU, for lanes that run side by side; None: their pieces run one after another.
+    flags: by GPU, for lanes that run side by side; None: their pieces run one after another. apart: (sender, receiver) of which
+    one cannot write into the other's memory; what they exchange goes through `mail`, by flag.
     """
 
     plan: Plan
     tensors: Mapping[Device, Mapping[str, Tensor]]
     flags: Mapping[Device, Flags] | None = None
+    apart: frozenset[tuple[Device, Device]] = frozenset()
+    mail: dict[int, list[Tensor]] = field(default_factory=dict)
 
     def exchange(self, device: GpuDevice) -> Callable[[LaneSend | LaneRecv, tuple[Tensor, ...]], Run]:
         """How the lane of `device` sends and takes."""
 
         def run_of(op: LaneSend | LaneRecv, own: tuple[Tensor, ...]) -> Run:
+            pairs = list(zip(own, self._theirs(op, Gpu(device.index), own), strict=False))
             other = op.to if isinstance(op, LaneSend) else op.source
-            written_here = isinstance(op, LaneRecv) and isinstance(other, Gpu)  # by its sender
-            theirs = () if written_here else [self.tensors[other][name] for name in self._names(op)]
-            pairs = [] if written_here else list(zip(own, theirs, strict=True))
             if self.flags is not None:
                 flags = self.flags[Gpu(device.index)]
                 return partial(flags.send if isinstance(op, LaneSend) else flags.take, op.flag, pairs)
             if isinstance(other, Gpu):
-                return Copies(pairs)
+                return Copies(pairs if isinstance(op, LaneSend) else [(there, mine) for mine, there in pairs])
             if device.emulated:
                 flat = [(mine, there[:, : mine.shape[1]]) for mine, there in pairs]
                 return Copies(flat if isinstance(op, LaneSend) else [(there, mine) for mine, there in flat])
@@ -75,6 +76,19 @@ class Neighbours:
             return _Calls([one.send if isinstance(op, LaneSend) else one.take for one in padded])
 
         return run_of
+
+    def _theirs(self, op: LaneSend | LaneRecv, here: Gpu, own: tuple[Tensor, ...]) -> list[Tensor]:
+        """What is written or read on the other side; nothing where the other side has written here."""
+        sends = isinstance(op, LaneSend)
+        other = op.to if isinstance(op, LaneSend) else op.source
+        if ((here, other) if sends else (other, here)) in self.apart:
+            if op.flag not in self.mail:
+                pinned = self.flags is not None or own[0].device.type != "cpu"
+                self.mail[op.flag] = [torch.empty(one.shape, dtype=one.dtype, pin_memory=pinned) for one in own]
+            return self.mail[op.flag]
+        if isinstance(other, Gpu) and not sends:
+            return []
+        return [self.tensors[other][name] for name in self._names(op)]
 
     def _names(self, op: LaneSend | LaneRecv) -> list[str]:
         """What the other lane calls the buffers of the op."""

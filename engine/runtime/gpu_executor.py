@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -80,6 +81,8 @@ class GpuExecutor:
         Raises:
             Cancelled: the flag was set. OutOfMemory, DeviceLost.
         """
+        for side in self._sides:
+            side.device.synchronize()  # what was cleared and copied so far was enqueued elsewhere
         decode = [i for i, plan in enumerate(self.plans) if plan.phase == "decode"]
         for done, i in enumerate(reversed(decode)):
             if self._abort.is_set:
@@ -139,6 +142,9 @@ class GpuExecutor:
             else:
                 self._run_beside(bound, bound.meeting, work)
             self._finish(bound, work)
+        except BaseException:
+            self._settle()
+            raise
         finally:
             self._binder.done(bound)
         self.last_step_s = time.perf_counter() - started
@@ -181,6 +187,12 @@ class GpuExecutor:
             running.append(lane)
         for one in running:
             one.stream.synchronize()
+
+    def _settle(self) -> None:
+        """Waits for what a step that failed has enqueued: it still reads the inputs that the next one will overwrite."""
+        for side in self._sides:
+            with suppress(EngineError):
+                side.stream.synchronize()
 
     def _run_beside(self, bound: Bound, meeting: Meeting, work: _Work) -> None:
         """All lanes at once, and waits for the last."""

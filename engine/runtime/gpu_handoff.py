@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import torch
+from torch import Tensor
 
 from engine.errors import DeviceLost, EngineError
 from engine.placement.placement import Device, Gpu
@@ -32,14 +33,16 @@ class Meeting:
         self._pinned = Pinned(arena, tuple(memory.device for memory in memories.values()))
         self.host = Handoff(memoryview(arena), n_flags, limit_s=LIMIT_S)
         words = self._pinned.bytes[: handoff_bytes(n_flags)].view(torch.int32).view(-1, LINE)
+        self._devices = {device: memory.device for device, memory in memories.items()}
         self.flags: dict[Device, GpuFlags] = {}
         for lane in plan.lanes:
             if isinstance(lane.device, Gpu):
-                memory = memories[lane.device]
-                with torch.cuda.device(memory.device.torch_device):
-                    room = memory.allocator("workspace", "the flags of a plan")
-                    self.flags[lane.device] = GpuFlags(words, room, asm=True, limit_s=LIMIT_S)
+                self.flags[lane.device] = self._flags_of(memories[lane.device], words)
         self.reset()
+
+    def _flags_of(self, memory: GpuMemory, words: Tensor) -> GpuFlags:
+        with torch.cuda.device(memory.device.torch_device):
+            return GpuFlags(words, memory.allocator("workspace", "the flags of a plan"), asm=True, limit_s=LIMIT_S)
 
     def next_step(self) -> None:
         """Before a step: the host counts on as the kernels at the head of each graph do."""
@@ -48,9 +51,9 @@ class Meeting:
     def reset(self) -> None:
         """Both sides count from 0 again, and nothing is stopped. Only while no step is under way."""
         self.host.reset(0)
-        for flags in self.flags.values():
+        for device, flags in self.flags.items():
             flags.reset(0)
-        torch.cuda.synchronize()
+            self._devices[device].synchronize()
 
     def problem(self) -> EngineError | None:
         """Why the step that has ended was given up; None: it was not."""

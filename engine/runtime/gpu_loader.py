@@ -11,14 +11,16 @@ from engine.estimate.states import MAX_SNAPSHOT_BYTES, SNAPSHOT_SHARE
 from engine.gguf.info import GgufFile
 from engine.graph.ops import Graph
 from engine.placement.options import KV_TYPES, LoadOptions
-from engine.placement.placement import Device, Gpu, Numa, Placement
+from engine.placement.placement import Device, Gpu, Numa, Placement, WorkerPlan
+from engine.program.lane_ops import LaneEmbed, LaneOp, LaneRows
+from engine.program.lane_transfer import LaneRecv, LaneSend
 from engine.program.plan import Plan
 from engine.quants.formats import BY_ID
 from engine.runtime.buckets import lower_all
 from engine.runtime.cpu_programs import CpuPrograms, cpu_lane
 from engine.runtime.derived import DerivedWeights
 from engine.runtime.descriptor import Memory
-from engine.runtime.gpu import GpuDevice, device_of, open_gpus
+from engine.runtime.gpu import GpuDevice, open_gpus
 from engine.runtime.gpu_executor import GpuExecutor
 from engine.runtime.gpu_inputs import InputLayout
 from engine.runtime.gpu_side import GpuSide, head_parts, layers_on, tensors_of
@@ -64,8 +66,7 @@ def load_placed(
     Raises:
         OutOfMemory, PlacementError, UnsupportedModel, GgufError, ModelChanged, InvalidRequest, Cancelled, DeviceLost.
     """
-    found = open_gpus()
-    devices = tuple(device_of(found, where.index) for where in placement.devices if isinstance(where, Gpu))
+    devices = open_gpus(where.index for where in placement.devices if isinstance(where, Gpu))
     f32, chunk = options.f32_activations, min(options.prefill_chunk, n_ctx)
     plans = lower_all(spec, graph, placement, types, chunk, f32=f32)
     home = next((where for where in placement.devices if isinstance(where, Numa)), Numa(0))
@@ -107,7 +108,8 @@ def load_placed(
     derived = DerivedWeights(weights, _turned(cpu_ops), abort, f32=f32)
     cpu = None
     if lanes:
-        cpu = _compile(plans, placement, weights, derived, ropes, cache, states, n_ctx, f32=f32)
+        workers = workers_beside(placement.workers, cpu_ops, options, devices)
+        cpu = _compile(plans, placement, workers, weights, derived, ropes, cache, states, n_ctx, f32=f32)
         undo.append(cpu.close)
     executor = GpuExecutor(spec, plans, tuple(sides), cpu, states, inputs, abort)
     undo.append(executor.close)
@@ -126,14 +128,15 @@ def load_placed(
     return Placed(executor, cache, states, slots, tuple(holdings), names, on_cpu)
 
 
-def _turned(ops: Sequence[object]) -> tuple[HeadMatrices, ...]:
+def _turned(ops: Sequence[LaneOp]) -> tuple[HeadMatrices, ...]:
     """What the CPU's ops read that the file holds the wrong way round."""
-    return tuple(dict.fromkeys(part for part in head_parts(ops) if part.transposed))  # type: ignore[arg-type]
+    return tuple(dict.fromkeys(part for part in head_parts(ops) if part.transposed))
 
 
 def _compile(
     plans: tuple[Plan, ...],
     placement: Placement,
+    workers: WorkerPlan,
     weights: Weights,
     derived: DerivedWeights,
     ropes: RopeTables,
@@ -146,7 +149,20 @@ def _compile(
     k_type, v_type = KV_TYPES.index(placement.k_type), KV_TYPES.index(placement.v_type)
     memory = Memory(weights, derived, ropes, cache.layers, k_type, v_type, states)
     n_blocks = [group.n_blocks for group in cache.groups]
-    return CpuPrograms(plans, memory, placement.workers, n_blocks, n_ctx=n_ctx, f32=f32)
+    return CpuPrograms(plans, memory, workers, n_blocks, n_ctx=n_ctx, f32=f32)
+
+
+def workers_beside(workers: WorkerPlan, ops: Sequence[LaneOp], options: LoadOptions, devices: Sequence[GpuDevice]) -> WorkerPlan:
+    """Who works beside GPUs: the thread that asks alone where there is nothing but rows of the embedding to fetch.
+
+    Unless a number was asked for, two cores are left to the driver of real GPUs and to the thread that waits for a device. With
+    all of them spinning, an exchange takes twenty times as long.
+    """
+    if all(isinstance(op, LaneEmbed | LaneRows | LaneSend | LaneRecv) for op in ops):
+        return WorkerPlan(workers.cores[:1])
+    if options.n_threads or all(device.emulated for device in devices):
+        return workers
+    return WorkerPlan(workers.cores[: max(1, len(workers.cores) - 2)])
 
 
 def _snapshot_budget(spec: ModelSpec, options: LoadOptions, devices: tuple[GpuDevice, ...], cpu_layers: frozenset[int]) -> int:

@@ -116,7 +116,7 @@ class GpuSide:
         before = [Call("step inputs", UnitId("embed"), copy, ())]
         if begin is not None:
             before.append(Call("step epoch", UnitId("embed"), begin, ()))
-        after = () if outputs is None else (Call("step logits", UnitId("head"), outputs.fetch, ()),)
+        after = () if outputs is None or not outputs.n_out else (Call("step logits", UnitId("head"), outputs.fetch, ()),)
         return GpuLane(self.stream, (*before, *calls, *after), len(before), len(calls))
 
     def _exchange(self, lane: Lane, neighbours: Neighbours) -> Exchange:

@@ -16,8 +16,8 @@ from engine.gguf.info import TensorInfo
 from engine.hardware.memory import free_bytes, total_bytes
 from kernels_pyx.guard import MappedFile
 
-PIECE_BYTES = 32 << 20
-"""Copied at a time by one thread: 10 to 30 ms, and what memory holds twice meanwhile."""
+PIECE_BYTES = 16 << 20
+"""Copied at a time by one thread: 4 to 20 ms, which an answer may have to wait, and what memory holds twice meanwhile."""
 MAX_THREADS = 8
 GAP_BYTES = 4 << 20
 """What lies between two tensors is taken along up to so many bytes: norms, biases."""

@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from engine.errors import OutOfMemory
 from engine.runtime.gpu import GpuDevice, guarded
 from kernels_pyx.arena import Arena
 
@@ -14,13 +15,17 @@ class Pinned:
     """An arena as bytes of torch, pinned where a device is real. Views keep its memory; `close` only lets the driver go."""
 
     def __init__(self, arena: Arena, devices: tuple[GpuDevice, ...]) -> None:
-        """Raises DeviceLost when the driver refuses."""
+        """Raises: OutOfMemory: the driver refuses. DeviceLost."""
         self.bytes: Tensor = torch.from_numpy(np.frombuffer(memoryview(arena), np.uint8))
         self._address = 0
         real = next((device for device in devices if not device.emulated), None)
         if real is not None:
             with guarded(real), torch.cuda.device(real.torch_device):
-                torch.cuda.check_error(int(torch.cuda.cudart().cudaHostRegister(arena.address, arena.nbytes, 0)))
+                refused = int(torch.cuda.cudart().cudaHostRegister(arena.address, arena.nbytes, 0))
+            if refused:
+                raise OutOfMemory(
+                    f"{arena.nbytes:,} bytes of memory could not be pinned for {real} (error {refused}); close other programs"
+                )
             self._address = arena.address
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""The formats whose blocks GPU kernels read, and the sizes of these blocks. Needs no native module, as the kernels do not."""
+"""The formats whose blocks GPU kernels read, and the shape of these blocks. Needs no native module, as the kernels do not."""
 
 from __future__ import annotations
 
@@ -7,10 +7,16 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Blocks:
-    """`block` values lie in `type_size` bytes. is_float: plain numbers, which are multiplied as they are."""
+    """`block` values lie in `type_size` bytes.
+
+    What `engine.triton_kernels.blocks` says of pairs: runs of 16 values that share bytes are `span` runs apart; `has_min`: a
+    value is d * code - m with an m.
+    """
 
     block: int
     type_size: int
+    span: int = 1
+    has_min: bool = False
 
     @property
     def is_float(self) -> bool:
@@ -27,15 +33,15 @@ BLOCKS: dict[str, Blocks] = {
     "F16": Blocks(1, 2),
     "BF16": Blocks(1, 2),
     "Q4_0": Blocks(32, 18),
-    "Q4_1": Blocks(32, 20),
+    "Q4_1": Blocks(32, 20, has_min=True),
     "Q5_0": Blocks(32, 22),
-    "Q5_1": Blocks(32, 24),
+    "Q5_1": Blocks(32, 24, has_min=True),
     "Q8_0": Blocks(32, 34),
-    "Q2_K": Blocks(256, 84),
-    "Q3_K": Blocks(256, 110),
-    "Q4_K": Blocks(256, 144),
-    "Q5_K": Blocks(256, 176),
-    "Q6_K": Blocks(256, 210),
+    "Q2_K": Blocks(256, 84, span=2, has_min=True),
+    "Q3_K": Blocks(256, 110, span=2),
+    "Q4_K": Blocks(256, 144, span=2, has_min=True),
+    "Q5_K": Blocks(256, 176, span=2, has_min=True),
+    "Q6_K": Blocks(256, 210, span=4),
     "IQ4_NL": Blocks(32, 18),
     "IQ4_XS": Blocks(256, 136),
     "MXFP4": Blocks(32, 17),

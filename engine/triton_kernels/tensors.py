@@ -39,14 +39,29 @@ class NormWeight:
 class Acts:
     """Rows that linears multiply, as their kernels want them: f32 [n_rows, width], or 8-bit with scales, or both.
 
-    values: f32. codes: int8 [n_rows, width]; scales, sums: f32 [n_rows, width / 32], scales of 32 codes, and their sums times it.
-    Where a kernel quantises for itself or a form computes in f32, what it does not need is None.
+    values: f32. codes: int8 [n_rows, width]; scales f32 [n_rows, width / 32], of 32 codes; sums f32 [n_rows, width / 16], of 16
+    codes, times their scale. halves: bf16, for many rows. Where a kernel quantises for itself or a form computes in f32, what it
+    does not need is None.
     """
 
     values: Tensor | None
     codes: Tensor | None
     scales: Tensor | None
     sums: Tensor | None
+    halves: Tensor | None = None
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and width."""
+        for tensor in (self.values, self.codes, self.halves):
+            if tensor is not None:
+                return tensor.shape[0], tensor.shape[1]
+        raise ValueError("activations without any tensor")
+
+    def first(self, n_rows: int) -> Acts:
+        """The first n_rows rows."""
+        given = (self.values, self.codes, self.scales, self.sums, self.halves)
+        return Acts(*(None if tensor is None else tensor[:n_rows] for tensor in given))
 
 
 @dataclass(frozen=True, slots=True)

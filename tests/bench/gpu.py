@@ -7,6 +7,7 @@ Each section survives the failure of another; its traceback is in the result. Al
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import platform
@@ -23,6 +24,8 @@ ROOT = Path(__file__).resolve().parents[2]
 READ_LIMIT_GBPS = 4554.0
 """Of an H200, by a kernel that reads 4 GiB once; what is measured here stands beside it."""
 N_DECODE = 64
+GOLDEN_SECONDS = 250.0
+"""After which no further golden model is begun: each compiles kernels for its own sizes."""
 PROMPT = 512
 
 Result = dict[str, Any]
@@ -74,34 +77,40 @@ def goldens(out: Result) -> None:
     places = {"whole": whole, "hybrid": hybrid}
     if torch.cuda.device_count() > 1:
         places |= {"split": split, "anywhere": anywhere(7)}
-    for name in MODELS:
-        path, ids = golden(name).path, golden(name).ids("medium")
-        cpu = open_placed(path, on_cpu)
-        theirs = cpu.step(batch(ids))
-        cpu.close()
-        for place, where in places.items():
-            for exact in (True, False):
-                row: Result = {}
-                out[f"{name} {place} {'f32' if exact else 'default'}"] = row
-                try:
-                    started = time.perf_counter()
-                    options = EXACT if exact else default_options()
-                    model = open_placed(path, where, options)
-                    row["load_s"] = round(time.perf_counter() - started, 2)
-                    difference = model.step(batch(ids)) - theirs
-                    row["max"] = float(np.abs(difference).max())
-                    row["rms"] = float(np.sqrt(np.mean(difference**2)))
-                    answer = greedy(model, ids, 16)
-                    row["same_ids"] = next(
-                        (i for i, two in enumerate(zip(answer, golden(name).greedy("medium"), strict=False)) if two[0] != two[1]),
-                        16,
-                    )
-                    model.close()
-                    row["ok"] = row["max"] < 1e-2 if exact else row["rms"] < 0.1
-                except Exception as error:
-                    row["error"] = short(error)
+    kinds = {"default": default_options(), "f32": EXACT}
+    began = time.perf_counter()
+    theirs: dict[str, Any] = {}
+    for (place, where), (kind, options) in itertools.product(places.items(), kinds.items()):
+        for name in MODELS:
+            row: Result = {}
+            out[f"{name} {place} {kind}"] = row
+            if time.perf_counter() - began > GOLDEN_SECONDS:
+                row["skipped"] = f"after {GOLDEN_SECONDS:g} s"
+                continue
+            try:
+                path, ids = golden(name).path, golden(name).ids("medium")
+                if name not in theirs:
+                    cpu = open_placed(path, on_cpu)
+                    theirs[name] = cpu.step(batch(ids))
+                    cpu.close()
+                started = time.perf_counter()
+                model = open_placed(path, where, options)
+                row["load_s"] = round(time.perf_counter() - started, 2)
+                difference = model.step(batch(ids)) - theirs[name]
+                row |= {"max": float(np.abs(difference).max()), "rms": float(np.sqrt(np.mean(difference**2)))}
+                answer, known = greedy(model, ids, 16), golden(name).greedy("medium")
+                row["same_ids"] = next((i for i in range(16) if answer[i] != known[i]), 16)
+                model.close()
+                row["ok"] = row["rms"] < 0.1 if kind == "default" else row["max"] < 1e-2
+            except Exception as error:
+                row["error"] = short(error)
     rows = list(out.values())
-    out["summary"] = {"ok": sum(bool(row.get("ok")) for row in rows), "of": len(rows)}
+    out["summary"] = {
+        "ok": sum(bool(row.get("ok")) for row in rows),
+        "wrong": [name for name, row in out.items() if row.get("ok") is False or "error" in row],
+        "skipped": sum("skipped" in row for row in rows),
+        "of": len(rows),
+    }
 
 
 def default_options() -> Any:
@@ -111,7 +120,16 @@ def default_options() -> Any:
     return LoadOptions(n_threads=2, k_type="f32", v_type="f32")
 
 
-def speed(kind: str, flags: str, out: Result, *, threads: int = 1, chunk: int = PROMPT, prompt: int = PROMPT) -> None:
+def speed(
+    kind: str,
+    flags: str,
+    out: Result,
+    *,
+    threads: int = 1,
+    chunk: int = PROMPT,
+    prompt: int = PROMPT,
+    repetitions: int = 6,
+) -> None:
     """Decode and prefill of a synthetic model, by step and by kind of op, beside what is read and what is held."""
     import numpy as np
     import torch
@@ -123,26 +141,28 @@ def speed(kind: str, flags: str, out: Result, *, threads: int = 1, chunk: int = 
     path = synthetic(kind, out)
     context_bytes = context_and_free()
     started = time.perf_counter()
-    options = LoadOptions(n_threads=threads, n_ctx=max(2048, 2 * prompt), prefill_chunk=chunk, placement=flags)
+    n_ctx = max(2048, prompt + 2 * N_DECODE)
+    options = LoadOptions(n_threads=threads, n_ctx=n_ctx, prefill_chunk=chunk, placement=flags)
     model = open_model(path, options)
     try:
         out["load_s"] = round(time.perf_counter() - started, 2)
         ids = np.random.default_rng(0).integers(0, model.spec.n_vocab, prompt + N_DECODE).tolist()
         prefill = []
-        for _ in range(6):
+        for _ in range(repetitions):
             started = time.perf_counter()
             for at in range(0, prompt, chunk):
                 part = ids[at : min(at + chunk, prompt)]
                 model.step(batch(part, at, int(at + len(part) == prompt)))
             prefill.append(time.perf_counter() - started)
         out["prefill_tok_s"] = [round(prompt / one, 1) for one in prefill]
-        out["prefill_median"] = round(prompt / median(prefill[1:]), 1)
+        out["prefill_median"] = round(prompt / median(prefill[1:] or prefill), 1)
         steps = []
         for i in range(N_DECODE):
             started = time.perf_counter()
             model.step(batch(ids[prompt + i : prompt + i + 1], prompt + i, 1))
             steps.append(time.perf_counter() - started)
         rate = 1 / median(steps)
+        out["step_beside_host_ms"] = round(1e3 * model.last_step_s, 3)
         out["decode_tok_s"], out["decode_slowest_ms"] = round(rate, 1), round(1e3 * max(steps), 2)
         read = model.residency.weight_bytes_per_token
         out |= {"weight_bytes_per_token": read, "decode_gbps": round(rate * read / 1e9, 1)}
@@ -159,6 +179,39 @@ def speed(kind: str, flags: str, out: Result, *, threads: int = 1, chunk: int = 
         model.close()
         torch.cuda.empty_cache()
         out["bytes_after_close"] = torch.cuda.memory_allocated()
+
+
+def soak(out: Result, seconds: float) -> None:
+    """Decode with experts on the CPU for so long: no growth of memory, no token much slower than others."""
+    import numpy as np
+    import psutil
+    import torch
+
+    from engine.placement.options import LoadOptions
+    from tests.helpers.golden_models import batch
+    from tests.helpers.runs import open_model
+
+    path = synthetic("qwen3-30b-a3b", out)
+    model = open_model(path, LoadOptions(n_threads=hybrid_threads(), n_ctx=2048, placement=EXPERTS_ON_CPU))
+    process, marks = psutil.Process(), []
+    try:
+        ids = np.random.default_rng(1).integers(0, model.spec.n_vocab, 2000).tolist()
+        started, steps, at = time.perf_counter(), [], 0
+        while time.perf_counter() - started < seconds:
+            before = time.perf_counter()
+            model.step(batch(ids[at : at + 1], at, 1))
+            steps.append(time.perf_counter() - before)
+            at = (at + 1) % len(ids)
+            if at % 500 == 0:
+                free, _ = torch.cuda.mem_get_info()
+                marks.append({"s": round(before - started, 1), "rss": process.memory_info().rss, "free": free})
+        settled = steps[len(steps) // 10 :]
+        middle = median(settled)
+        out |= {"tokens": len(steps), "tok_s": round(1 / middle, 1), "slowest_in_medians": round(max(settled) / middle, 2)}
+        out["over_3_medians"] = sum(one > 3 * middle for one in settled)
+        out["marks"] = [marks[i] for i in sorted({0, len(marks) // 2, len(marks) - 1}) if marks]
+    finally:
+        model.close()
 
 
 def memory(model: Any, before: int) -> Result:
@@ -232,17 +285,22 @@ SECTIONS: dict[str, Callable[[Result], None]] = {
     "30b-hybrid": lambda out: speed("qwen3-30b-a3b", EXPERTS_ON_CPU, out, threads=hybrid_threads()),
     "30b-hybrid-2048": lambda out: speed("qwen3-30b-a3b", EXPERTS_ON_CPU, out, threads=hybrid_threads(), chunk=2048, prompt=2048),
     "dsv2lite": lambda out: speed("deepseek-v2-lite", "-ngl 99", out),
+    "8b-deep": lambda out: speed("qwen3-8b", "-ngl 99", out, prompt=16384, chunk=2048, repetitions=1),
+    "30b-deep": lambda out: speed("qwen3-30b-a3b", "-ngl 99", out, prompt=16384, chunk=2048, repetitions=1),
 }
+APART: dict[str, Callable[[Result], None]] = {"soak": lambda out: soak(out, 300.0)}
+"""Sections that run only when they are named."""
 
 
 def main() -> int:
     """Runs the sections that are named, or all; writes what they found after each."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path, help="where the JSON goes")
-    parser.add_argument("sections", nargs="*", metavar="SECTION", help=f"some of: {' '.join(SECTIONS)}")
+    parser.add_argument("sections", nargs="*", metavar="SECTION", help=f"some of: {' '.join((*SECTIONS, *APART))}")
     parser.add_argument("--seconds", type=float, default=540.0, help="start no section after so many")
     args = parser.parse_args()
-    unknown = set(args.sections) - set(SECTIONS)
+    known = SECTIONS | APART
+    unknown = set(args.sections) - set(known)
     if unknown:
         parser.error(f"no section {', '.join(sorted(unknown))}")
     started = time.perf_counter()
@@ -254,7 +312,7 @@ def main() -> int:
         found[name] = section
         begun = time.perf_counter()
         try:
-            SECTIONS[name](section)
+            known[name](section)
         except Exception as error:
             section["error"] = short(error)
         section["seconds"] = round(time.perf_counter() - begun, 1)

@@ -76,7 +76,8 @@ def finish(owning: Owning) -> None:
         owning.advance()
 
 
-def test_pieces_cover_what_lies_side_by_side_and_know_what_of_it_is_read(tmp_path: Path) -> None:
+def test_pieces_cover_what_lies_side_by_side_and_know_what_of_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "PIECE_BYTES", 32 * MIB)
     path = tmp_path / "weights"
     with path.open("wb") as stream:
         stream.truncate(200 * MIB)

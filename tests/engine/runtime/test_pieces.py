@@ -36,8 +36,8 @@ def _anywhere(seed: int) -> Callable[[UnitId], Device]:
 def _compare(name: str, where: Callable[[UnitId], Device]) -> None:
     model, pieced = open_model(golden(name).path, EXACT), Pieced(golden(name).path, where)
     ids = golden(name).ids("medium")[:60]
-    for start, end in ((0, 30), (30, len(ids))):
-        part = batch(ids[start:end], start)
+    for start, end, n_out in ((0, 20, 20), (20, 40, 0), (40, len(ids), 3)):
+        part = batch(ids[start:end], start, n_out)
         np.testing.assert_allclose(pieced.step(part), model.step(part), atol=2e-4, rtol=2e-4)
     for i in range(4):
         one = batch([ids[i]], len(ids) + i)

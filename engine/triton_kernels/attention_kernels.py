@@ -1,0 +1,117 @@
+"""Attention of a lane in Triton: which kernel takes which rows, and how they are cut."""
+
+from __future__ import annotations
+
+from functools import cache as once
+
+import torch
+from torch import Tensor
+
+from engine.arch.spec import Mla
+from engine.program.lane_ops import Heads, Turn
+from engine.triton_kernels import heads as per_head
+from engine.triton_kernels import latent_attend, latent_heads, position
+from engine.triton_kernels.attention_decode import DecodeConfig, attend_rows
+from engine.triton_kernels.attention_prefill import attend_tiles, tile_config
+from engine.triton_kernels.fitting import Fitting
+from engine.triton_kernels.latent_attend import LatentConfig
+from engine.triton_kernels.paged import Pages
+from engine.triton_kernels.tensors import Cache, Matrix, NormWeight, StepInputs
+from engine.triton_kernels.workspace import Workspace
+
+FEW_ROWS = 32
+"""Rows of a chunk up to which its past is split as in decode: a tile a head would leave most of the device idle."""
+SHORT_QUERIES = 64
+"""Of a tile of such a chunk: as many as a group of four warps multiplies at once."""
+
+
+class AttentionKernels:
+    """See `engine.triton_kernels.kernels.Kernels` for each method."""
+
+    _workspace: Workspace
+    _asm: bool
+    _fitting = Fitting()  # of all devices: those of one machine that differ share the smaller launch
+
+    def position(
+        self,
+        step: StepInputs,
+        q: Tensor | None,
+        k: Tensor | None,
+        v: Tensor | None,
+        heads: Heads,
+        turn_q: Turn,
+        turn_k: Turn,
+        norm_q: NormWeight | None,
+        norm_k: NormWeight | None,
+        rope_table: Tensor | None,
+        q_scale: Tensor | None,
+        cache: Cache | None,
+    ) -> None:
+        """See LanePosition."""
+        position.position(step, q, k, v, heads, turn_q, turn_k, norm_q, norm_k, rope_table, q_scale, cache)
+
+    def attend(
+        self,
+        step: StepInputs,
+        q: Tensor,
+        cache: Cache,
+        heads: Heads,
+        sinks: Tensor | None,
+        gate: Tensor | None,
+        out: Tensor,
+        *,
+        rows: bool,
+    ) -> None:
+        """See LaneAttend."""
+        pages = Pages(cache, step)
+        given, sizes = (pages, q, heads, sinks, gate, out), (heads, pages.kinds)
+        if rows or len(q) <= FEW_ROWS:
+            room, queries = (self._workspace, _multiprocessors(q.device)), 1 if rows else SHORT_QUERIES
+            run = lambda one: attend_rows(*room, one, *given, queries=queries)  # noqa: E731
+            self._fitting.launch(run, decode_config(pages), *sizes, queries)
+        else:
+            self._fitting.launch(lambda one: attend_tiles(one, *given), tile_config(heads, len(q), pages), *sizes)
+
+    def heads(self, x: Tensor, matrix: Matrix, x_head: int, out_head: int, out: Tensor) -> None:
+        """See LaneHeads."""
+        per_head.heads(self._workspace, x, matrix, x_head, out_head, out, asm=self._asm)
+
+    def latent_position(
+        self, step: StepInputs, q: Tensor, row: Tensor, norm: NormWeight, rope_table: Tensor, mla: Mla, cache: Cache
+    ) -> None:
+        """See LaneLatentPosition."""
+        position.latent_position(step, q, row, norm, rope_table, mla, cache)
+
+    def latent_attend(
+        self, step: StepInputs, absorbed: Tensor, q: Tensor, mla: Mla, cache: Cache, out: Tensor, *, rows: bool
+    ) -> None:
+        """See LaneLatentAttend."""
+        pages = Pages(cache, step)
+        room, given = (self._workspace, _multiprocessors(q.device)), (pages, absorbed, q, mla, out)
+        config = latent_config(pages, mla.n_heads, rows=rows)
+        run = latent_attend.latent_attend
+        self._fitting.launch(lambda one: run(*room, one, *given, rows=rows), config, mla, pages.kinds, rows)
+
+    def latent_heads(self, step: StepInputs, q: Tensor, mla: Mla, cache: Cache, k: Matrix, v: Matrix, out: Tensor) -> None:
+        """See LaneLatentHeads."""
+        latent_heads.latent_heads(self._workspace, self._fitting, Pages(cache, step), q, mla, k, v, out, asm=self._asm)
+
+
+@once
+def _multiprocessors(device: torch.device) -> int:
+    """How many programs run at once; for Triton's interpreter few."""
+    return int(torch.cuda.get_device_properties(device).multi_processor_count) if device.type == "cuda" else 4
+
+
+def decode_config(pages: Pages) -> DecodeConfig:
+    """What suits the cache: products of f32 keep to few registers."""
+    return DecodeConfig(keys=16, stages=1) if pages.exact else DecodeConfig(stages=4)
+
+
+def latent_config(pages: Pages, n_heads: int, *, rows: bool) -> LatentConfig:
+    """What suits the cache and the queries: sums of 512 values for each of them must fit registers."""
+    if pages.exact:
+        return LatentConfig(keys=16, warps=8, stages=1, queries=16)
+    if pages.cache.k_scales is not None or not rows or n_heads > 16:
+        return LatentConfig(keys=32, warps=8)
+    return LatentConfig()

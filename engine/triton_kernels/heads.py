@@ -1,0 +1,95 @@
+# mypy: disable-error-code="no-untyped-def, untyped-decorator, no-untyped-call, misc"
+"""A matrix for each head: out[row, head] = W_head x[row, head]. Sums in f32, or in products of tensor cores that lose as little.
+
+Numbers and Q8_0, what derived weights are stored as, are read as they lie; other formats become f16 in scratch first.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from engine.triton_kernels.dequantise import dequantise
+from engine.triton_kernels.paged import PRECISION, padded
+from engine.triton_kernels.tensors import Matrix
+from engine.triton_kernels.workspace import Workspace
+
+FEW = 4
+"""Rows that are multiplied one by one."""
+_AS_THEY_LIE = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16, "Q8_0": torch.int16}
+
+
+@triton.jit
+def _weights(w, row, there, N_IN: tl.constexpr, WIDE: tl.constexpr, ROW: tl.constexpr, QUANTISED: tl.constexpr):
+    """[rows, WIDE] f32. ROW: elements of w from row to row; QUANTISED: blocks of Q8_0 as 17 words of 16 bits."""
+    if QUANTISED:
+        g, i = tl.arange(0, WIDE // 32), tl.arange(0, 16)
+        block = w + row.to(tl.int64)[:, None] * ROW + g[None, :] * 17
+        mask = there[:, None] & (g * 32 < N_IN)[None, :]
+        scale = tl.load(block, mask=mask, other=0).to(tl.float16, bitcast=True).to(tl.float32)
+        pair = tl.load(block[:, :, None] + 1 + i[None, None, :], mask=mask[:, :, None], other=0)
+        low, high = (pair << 8) >> 8, pair >> 8
+        both = tl.reshape(tl.join(low, high), [row.shape[0], WIDE // 32, 32]).to(tl.float32)
+        return tl.reshape(both * scale[:, :, None], [row.shape[0], WIDE])
+    k = tl.arange(0, WIDE)
+    mask = there[:, None] & (k < N_IN)[None, :]
+    return tl.load(w + row.to(tl.int64)[:, None] * ROW + k[None, :], mask=mask, other=0).to(tl.float32)
+
+
+@triton.jit
+def _heads(
+    x, w, out, n_rows, x_row, out_row, step,
+    X_HEAD: tl.constexpr, OUT_HEAD: tl.constexpr, N_IN: tl.constexpr, N_OUT: tl.constexpr, WIDE: tl.constexpr,
+    OUTS: tl.constexpr, ROWS: tl.constexpr, ROW: tl.constexpr, QUANTISED: tl.constexpr, ONE_BY_ONE: tl.constexpr,
+):  # fmt: skip
+    """OUTS values of one head of ROWS rows."""
+    part, head, first = tl.program_id(0), tl.program_id(1), tl.program_id(2) * ROWS
+    o, k = part * OUTS + tl.arange(0, OUTS), tl.arange(0, WIDE)
+    weights = _weights(w + head.to(tl.int64) * step, o, o < N_OUT, N_IN, WIDE, ROW, QUANTISED)
+    from_x, to = x + head * X_HEAD + k, out + head * OUT_HEAD + o
+    if ONE_BY_ONE:
+        for j in tl.static_range(ROWS):
+            row = (first + j).to(tl.int64)
+            value = tl.load(from_x + row * x_row, mask=(k < N_IN) & (row < n_rows), other=0)
+            tl.store(to + row * out_row, tl.sum(weights * value[None, :], 1), mask=(o < N_OUT) & (row < n_rows))
+    else:
+        row = first + tl.arange(0, ROWS)
+        mask = (row < n_rows)[:, None]
+        value = tl.load(from_x[None, :] + row.to(tl.int64)[:, None] * x_row, mask=mask & (k < N_IN)[None, :], other=0)
+        found = tl.dot(value, tl.trans(weights), input_precision=PRECISION)
+        tl.store(to[None, :] + row.to(tl.int64)[:, None] * out_row, found, mask=mask & (o < N_OUT)[None, :])
+
+
+def heads(workspace: Workspace, x: Tensor, matrix: Matrix, x_head: int, out_head: int, out: Tensor, *, asm: bool) -> None:
+    """See `engine.triton_kernels.kernels.Kernels.heads`."""
+    weights, row, step = read(workspace, "heads", matrix, asm=asm)
+    few, wide, n_rows = len(x) <= FEW, padded(matrix.n_in, 32), len(x)
+    outs, rows = (max(16, min(64, 8192 // wide)), padded(n_rows, 1)) if few else (32, 16 if n_rows <= 16 else 32)
+    _heads[triton.cdiv(matrix.n_out, outs), matrix.n_matrices, triton.cdiv(n_rows, rows)](
+        x, weights, out, n_rows, x.stride(0), out.stride(0), step,
+        X_HEAD=x_head, OUT_HEAD=out_head, N_IN=matrix.n_in, N_OUT=matrix.n_out, WIDE=wide, OUTS=outs, ROWS=rows, ROW=row,
+        QUANTISED=weights.dtype == torch.int16, ONE_BY_ONE=few, num_warps=4,
+    )  # fmt: skip
+
+
+def read(workspace: Workspace, name: str, matrix: Matrix, *, asm: bool) -> tuple[Tensor, int, int]:
+    """The matrices as elements that `_weights` reads, and how many there are from row to row and from matrix to matrix."""
+    if matrix.format in _AS_THEY_LIE:
+        data = matrix.data[matrix.first :].view(torch.int8)
+        kind = _AS_THEY_LIE[matrix.format]
+        usable = data.numel() // kind.itemsize * kind.itemsize
+        return data[:usable].view(kind), matrix.row_bytes // kind.itemsize, matrix.step // kind.itemsize
+    made = floats(workspace, name, matrix, torch.float16, asm=asm)
+    return made, matrix.n_in, matrix.step // matrix.row_bytes * matrix.n_in
+
+
+def floats(workspace: Workspace, name: str, matrix: Matrix, kind: torch.dtype, *, asm: bool) -> Tensor:
+    """All rows between the first of the first matrix and the last of the last one, [n_rows, n_in], in scratch."""
+    n_rows = (matrix.n_matrices - 1) * (matrix.step // matrix.row_bytes) + matrix.n_out
+    made = workspace.of(name, (n_rows, matrix.n_in), str(kind).removeprefix("torch."))
+    dequantise(replace(matrix, n_out=n_rows, n_matrices=1, step=0), made, asm=asm)
+    return made

@@ -1,0 +1,56 @@
+# mypy: disable-error-code="no-untyped-def, untyped-decorator, no-untyped-call, misc"
+"""What linears multiply: rows that are gathered, normed, and stored as f32, as bf16, and as 8-bit codes, in one launch."""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from engine.triton_kernels.tensors import Acts, NormWeight
+
+_CHUNK = 1024  # values a program stores where no norm needs the whole row
+
+
+@triton.jit
+def _prepare(
+    x, rows, weight, values, halves, codes, scales, sums, x_step, eps,
+    WIDTH: tl.constexpr, BLOCK: tl.constexpr, GATHER: tl.constexpr, NORM: tl.constexpr,
+    VALUES: tl.constexpr, HALVES: tl.constexpr, CODES: tl.constexpr,
+):  # fmt: skip
+    """codes: x / scale, rounded, of 32 values with the scale max |x| / 127; sums: of 16 codes, times the scale."""
+    row = tl.program_id(0).to(tl.int64)
+    source = tl.load(rows + row).to(tl.int64) if GATHER else row
+    j = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    inside = j < WIDTH
+    y = tl.load(x + source * x_step + j, mask=inside, other=0.0)
+    if NORM:
+        y = y * (1.0 / tl.sqrt_rn(tl.sum(y * y, 0) / WIDTH + eps)) * tl.load(weight + j, mask=inside, other=0.0)
+    if VALUES:
+        tl.store(values + row * WIDTH + j, y, mask=inside)
+    if HALVES:
+        tl.store(halves + row * WIDTH + j, y.to(tl.bfloat16), mask=inside)
+    if CODES:
+        group = tl.program_id(1) * (BLOCK // 32) + tl.arange(0, BLOCK // 32)
+        parts = tl.reshape(y, (BLOCK // 32, 32))
+        scale = tl.max(tl.abs(parts), 1) / 127.0
+        inverse = 1.0 / tl.where(scale > 0.0, scale, 1.0)
+        q = tl.floor(parts * inverse[:, None] + 0.5)
+        tl.store(codes + row * WIDTH + j, tl.reshape(q, (BLOCK,)).to(tl.int8), mask=inside)
+        tl.store(scales + row * (WIDTH // 32) + group, scale, mask=group < WIDTH // 32)
+        total = tl.sum(tl.reshape(q, (BLOCK // 32, 2, 16)), 2) * scale[:, None]
+        at = sums + row * (WIDTH // 16) + group[:, None] * 2 + tl.arange(0, 2)[None, :]
+        tl.store(at, total, mask=(group < WIDTH // 32)[:, None])
+
+
+def prepare(x: Tensor, acts: Acts, rows: Tensor | None, norm: NormWeight | None) -> None:
+    """Fills what acts has."""
+    n_rows, width = acts.shape
+    block = triton.next_power_of_2(width) if norm is not None else min(_CHUNK, triton.next_power_of_2(width))
+    given = [x if tensor is None else tensor for tensor in (acts.values, acts.halves, acts.codes, acts.scales, acts.sums)]
+    _prepare[(n_rows, triton.cdiv(width, block))](
+        x, x if rows is None else rows, x if norm is None else norm.weight, *given, x.stride(0),
+        0.0 if norm is None else norm.eps, WIDTH=width, BLOCK=block, GATHER=rows is not None, NORM=norm is not None,
+        VALUES=acts.values is not None, HALVES=acts.halves is not None, CODES=acts.codes is not None,
+        num_warps=max(1, min(16, block // 256)),
+    )  # fmt: skip
