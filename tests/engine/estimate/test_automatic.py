@@ -145,6 +145,10 @@ def test_the_error_says_device_bytes_and_the_move() -> None:
     told = with_move(plain, estimator, all_on_gpu(one))
     assert (told.device, told.asked, told.free, told.missing) == ("gpu0", 5_000, 1_000, 4_000)
     assert str(told) == "the cache needs 5,000 bytes on gpu0 and 1,000 are free; move the experts of layer 2 to the CPU"
+    used = estimator.estimate(all_on_gpu(one)).of(Gpu(0)).used
+    full = Estimator(one.spec, one.graph, one.file.tensors, OPTIONS, machine(used * 3 // 4))
+    more = with_move(plain, full, all_on_gpu(one))  # much more than what failed first has no room
+    assert more.move.startswith("move ") and more.move != told.move
     hopeless = OutOfDeviceMemory("the cache", "gpu0", 1 << 50, 0)
     assert with_move(hopeless, estimator, all_on_gpu(one)) is hopeless
     assert with_move(plain, estimator, default_placement(one.spec, OPTIONS)) is plain
