@@ -12,8 +12,8 @@ from engine.placement.options import LoadOptions
 from engine.placement.source import resolve_source
 from engine.runtime.loader import load
 from kernels_pyx.executor import AbortFlag
-from tests.engine.estimate.test_memory import model
-from tests.helpers.golden_models import MODELS, golden
+from tests.helpers.described import model
+from tests.helpers.golden_models import MODELS
 
 pytest.importorskip("torch", reason="emulated GPUs need torch")
 
@@ -33,7 +33,7 @@ BITS_8 = replace(F16, k_type="q8_0", v_type="int8")
 @pytest.mark.parametrize("name", MODELS)
 def test_bytes_are_those_of_the_ledger(monkeypatch: pytest.MonkeyPatch, name: str, options: LoadOptions) -> None:
     monkeypatch.setenv("LAYERDECK_GPU", "emulate:2")
-    one, machine = model(golden(name).path), this_machine()
+    one, machine = model(name), this_machine()
     placement = resolve_source(options.placement, *one, machine.gpus, options).placement
     estimate = Estimator(one.spec, one.graph, one.file.tensors, options, machine).estimate(placement)
     loaded = load(one.file, one.spec, one.graph, options, lambda phase, done, total: None, AbortFlag())
