@@ -99,6 +99,9 @@ def _yarn(model: Model, values: Mapping[str, Any]) -> None:
         rope__scaling__yarn_beta_fast=float(values.get("beta_fast") or 32.0),
         rope__scaling__yarn_beta_slow=float(values.get("beta_slow") or 1.0),
     )
+    if values.get("truncate") is False:
+        model.keys(rope__scaling__yarn_truncate=False)
+        model.notes.append("the ends of YaRN's ramp are no whole frequencies; engines without a key for that round them")
     attention_factor = values.get("attention_factor")
     if attention_factor and factor > 1:
         # The format multiplies its own magnitude of YaRN with this.

@@ -113,6 +113,17 @@ MODELS: dict[str, tuple[str, str, dict[str, Any]]] = {
             "rope_parameters": YARN | {"truncate": True},
         },
     ),
+    "gpt-oss-unrounded": (
+        "GptOssForCausalLM",
+        "GptOssConfig",
+        {
+            "head_dim": 32,
+            "num_local_experts": 4,
+            "num_experts_per_tok": 2,
+            "sliding_window": 32,
+            "rope_parameters": YARN | {"truncate": False},
+        },
+    ),
     "gemma3": (
         "Gemma3ForCausalLM",
         "Gemma3TextConfig",
