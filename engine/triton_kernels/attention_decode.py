@@ -155,7 +155,7 @@ class DecodeConfig:
 
     keys: int = 64
     warps: int = 4
-    stages: int = 3
+    stages: int = 5  # two tiles on their way: a stage of each goes to the table of blocks
     least: int = 4
     programs: float = 2.0
     fused: bool = True

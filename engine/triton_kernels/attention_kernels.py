@@ -105,7 +105,7 @@ def _multiprocessors(device: torch.device) -> int:
 
 def decode_config(pages: Pages) -> DecodeConfig:
     """What suits the cache: products of f32 keep to few registers."""
-    return DecodeConfig(keys=16, stages=1) if pages.exact else DecodeConfig(stages=4)
+    return DecodeConfig(keys=16, stages=1) if pages.exact else DecodeConfig()
 
 
 def latent_config(pages: Pages, n_heads: int, *, rows: bool) -> LatentConfig:

@@ -102,7 +102,7 @@ class LatentConfig:
 
     keys: int = 64
     warps: int = 4
-    stages: int = 3
+    stages: int = 5  # two tiles on their way: a stage of each goes to the table of blocks
     least: int = 4
     programs: float = 1.0
     queries: int = 64

@@ -185,13 +185,13 @@ def _latent_position(
         tl.store(ends + at[:, None] + d[None, :], value, mask=there[:, None] & (d < N_ROT)[None, :])
     else:
         one, width = tl.arange(0, 1), RANK + N_ROT
-        value = turned(
+        latent = turned(
             x + row.to(tl.int64) * x_row, one, one == 0, one, position, norm, eps, table, RANK + N_ROT, WIDE, RANK, RANK,
             False, False, RANK, N_ROT, NEOX,
         )  # fmt: skip
         block, slot = own_block(tables, seqs, row, position, table_row, BLOCK), one + position % BLOCK
         place, scale_place = block * step + slot * width, block * scale_step + slot * GROUPS
-        stored(pool, scales, value, place, scale_place, one == 0, RANK + N_ROT, WIDE, KIND, GROUPS)
+        stored(pool, scales, latent, place, scale_place, one == 0, RANK + N_ROT, WIDE, KIND, GROUPS)
 
 
 def _per_program(n_rows: int, n_heads: int, width: int) -> int:

@@ -103,23 +103,24 @@ MODELS = {
     "30b": Heads(32, 4, 128, 128, 128**-0.5, 128),
     "next": Heads(16, 2, 256, 256, 256**-0.5, 512),
 }
-USUAL = DecodeConfig(stages=4)
+USUAL = DecodeConfig()
+"""Addresses of keys come from a table, which takes a stage of each load: 5 are two tiles on their way, 7 three."""
 DECODES = [
     USUAL,
     replace(USUAL, stages=3),
-    replace(USUAL, stages=5),
-    replace(USUAL, stages=5, programs=1.0),
+    replace(USUAL, stages=7),
+    replace(USUAL, stages=7, programs=1.0),
     replace(USUAL, programs=3.0),
-    replace(USUAL, programs=4.0),
+    replace(USUAL, programs=4.0, stages=3),
     replace(USUAL, least=2),
     replace(USUAL, least=8),
     replace(USUAL, fused=False),
     replace(USUAL, warps=8),
     replace(USUAL, warps=2),
-    replace(USUAL, keys=32, stages=5),
-    replace(USUAL, keys=32, stages=6, warps=2, programs=4.0),
+    replace(USUAL, keys=32, stages=7),
+    replace(USUAL, keys=32, stages=7, warps=2, programs=4.0),
     replace(USUAL, keys=128, stages=3, warps=8),
-    replace(USUAL, keys=128, stages=4, warps=8, programs=1.0),
+    replace(USUAL, keys=128, warps=8, programs=1.0),
     replace(USUAL, keys=128, stages=3),
 ]
 
@@ -163,30 +164,30 @@ def mla_of(n_heads: int) -> Mla:
 LATENT = LatentConfig()
 LATENTS = [
     LATENT,
-    replace(LATENT, stages=4),
+    replace(LATENT, stages=3),
+    replace(LATENT, stages=3, programs=2.0),
     replace(LATENT, stages=2),
-    replace(LATENT, keys=32, stages=4),
-    replace(LATENT, keys=32, stages=3, programs=2.0),
-    replace(LATENT, keys=32, stages=5, programs=1.0),
+    replace(LATENT, keys=32, stages=7),
+    replace(LATENT, keys=32, programs=2.0),
     replace(LATENT, warps=8),
-    replace(LATENT, warps=8, stages=4),
+    replace(LATENT, warps=8, stages=3),
     replace(LATENT, programs=0.5),
     replace(LATENT, least=2),
     replace(LATENT, least=8),
-    replace(LATENT, keys=128, warps=8, stages=2),
+    replace(LATENT, keys=128, warps=8, stages=3),
 ]
 WIDE = LatentConfig(keys=32, warps=8)
 """For more queries, and for 8-bit rows."""
 WIDES = [
     WIDE,
     replace(WIDE, stages=2),
-    replace(WIDE, stages=4),
-    replace(WIDE, keys=64, stages=2),
-    replace(WIDE, keys=64),
-    replace(WIDE, keys=16, stages=4),
+    replace(WIDE, stages=3),
+    replace(WIDE, stages=7),
+    replace(WIDE, keys=64, stages=3),
+    replace(WIDE, keys=16, stages=7),
     replace(WIDE, programs=2.0),
     replace(WIDE, queries=32),
-    replace(WIDE, queries=32, keys=64),
+    replace(WIDE, queries=32, stages=3),
     replace(WIDE, queries=16, warps=4),
     replace(WIDE, least=2),
 ]
@@ -225,7 +226,7 @@ TILES = [
     TileConfig(128, 128, 8, 2),
     TileConfig(128, 128, 8, 3),
     TileConfig(128, 64, 8, 2),
-    TileConfig(128, 64, 8, 4),
+    TileConfig(128, 64, 8, 5),
     TileConfig(64, 64, 4, 3),
     TileConfig(64, 128, 4, 3),
     TileConfig(128, 32, 8, 3),
