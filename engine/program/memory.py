@@ -49,4 +49,3 @@ def lay_out(lives: Sequence[Life], align: int = ALIGN) -> Layout:
 
 def _rounded(nbytes: int, align: int) -> int:
     return -(-nbytes // align) * align
-

@@ -1,3 +1,4 @@
+# mypy: disable-error-code="no-untyped-def, untyped-decorator, no-untyped-call, misc"
 """Blocks of quantised weights as Triton kernels read them: pairs of runs of 16 values, which share bytes in most formats.
 
 Pair p of a row are its runs `run` and `run + SPAN`, see `first_run`; a row has n_in / 32 pairs. A function for each format loads
@@ -234,7 +235,18 @@ def _iq4_xs(W, origin, r, p, i, rh, ph, RB: tl.constexpr, SKIP: tl.constexpr, AS
 
 @triton.jit
 def load_pairs(
-    W, origin, r, p, i, rh, ph, FORMAT: tl.constexpr, RB: tl.constexpr, SKIP: tl.constexpr, VECTOR: tl.constexpr, ASM: tl.constexpr
+    W,
+    origin,
+    r,
+    p,
+    i,
+    rh,
+    ph,
+    FORMAT: tl.constexpr,
+    RB: tl.constexpr,
+    SKIP: tl.constexpr,
+    VECTOR: tl.constexpr,
+    ASM: tl.constexpr,
 ):
     """lo, hi, dl, dh, ml, mh of pairs, see the head of this file."""
     if FORMAT == "Q8_0":

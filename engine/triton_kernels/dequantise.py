@@ -1,3 +1,4 @@
+# mypy: disable-error-code="no-untyped-def, untyped-decorator, no-untyped-call, misc"
 """Rows of a matrix as numbers: embeddings, and the weights of long products in the type that these want."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# mypy: disable-error-code="no-untyped-def, untyped-decorator, no-untyped-call, misc"
 """Linears of a few rows, straight on the blocks of the file: one launch for all matrices of an input."""
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import triton.language as tl
 from torch import Tensor
 
 from engine.arch.spec import Act
-from engine.triton_kernels.acts import act_arguments, capped, gated
+from engine.triton_kernels.activations import act_arguments, capped, gated
 from engine.triton_kernels.formats import BLOCKS
 from engine.triton_kernels.products import partial_products
 from engine.triton_kernels.tensors import Acts, Matrix
@@ -60,16 +61,14 @@ def _place(out, bias, y, row, last, n_rows, out_step, HAS_BIAS: tl.constexpr, AD
 
 @triton.jit
 def _one(
-    W, B, O, n_out, out_step, tile, V, X, S, T, n_rows,
+    W, B, out, n_out, out_step, tile, V, X, S, T, n_rows,
     FORMAT: tl.constexpr, RB: tl.constexpr, HAS_BIAS: tl.constexpr, F32: tl.constexpr, ADD: tl.constexpr,
     SOFTCAP: tl.constexpr, K: tl.constexpr, M: tl.constexpr, R: tl.constexpr, H: tl.constexpr, EVEN: tl.constexpr,
     ASM: tl.constexpr,
 ):  # fmt: skip
     row, last = tile * R, tl.minimum(n_out - tile * R, R) - 1
-    acc = partial_products(
-        W, row.to(tl.int64) * RB, last, V, X, S, T, 0, n_rows, FORMAT, F32, K, RB, M, R, H, EVEN, ASM
-    )
-    _place(O, B, tl.sum(acc, 2), row, last, n_rows, out_step, HAS_BIAS, ADD, SOFTCAP, M, R)
+    acc = partial_products(W, row.to(tl.int64) * RB, last, V, X, S, T, 0, n_rows, FORMAT, F32, K, RB, M, R, H, EVEN, ASM)
+    _place(out, B, tl.sum(acc, 2), row, last, n_rows, out_step, HAS_BIAS, ADD, SOFTCAP, M, R)
 
 
 @triton.jit
@@ -99,7 +98,7 @@ def _linear(
                     W2, B2, O2, n2, s2, tile - t1, V, X, S, T, n_rows, F_2, RB_2, HAS_B2, F32, ADD, SOFTCAP, K, M, R, H,
                     EVEN, ASM,
                 )  # fmt: skip
-            if N_MATRICES > 3:
+            if N_MATRICES > 3:  # noqa: SIM102 - a constant and a value
                 if tile >= t2:
                     _one(
                         W3, B3, O3, n3, s3, tile - t2, V, X, S, T, n_rows, F_3, RB_3, HAS_B3, F32, ADD, SOFTCAP, K, M, R, H,
@@ -109,7 +108,7 @@ def _linear(
 
 @triton.jit
 def _gated_linear(
-    V, X, S, T, n_rows, W0, B0, W1, B1, O, n_out, out_step,
+    V, X, S, T, n_rows, W0, B0, W1, B1, out, n_out, out_step,
     F_0: tl.constexpr, RB_0: tl.constexpr, HAS_B0: tl.constexpr, F_1: tl.constexpr, RB_1: tl.constexpr, HAS_B1: tl.constexpr,
     F32: tl.constexpr, ACT: tl.constexpr, ALPHA: tl.constexpr, LIMIT: tl.constexpr,
     K: tl.constexpr, M: tl.constexpr, R: tl.constexpr, H: tl.constexpr, EVEN: tl.constexpr, ASM: tl.constexpr,
@@ -124,7 +123,7 @@ def _gated_linear(
         g += tl.load(B0 + row + r)
     if HAS_B1:
         u += tl.load(B1 + row + r)
-    _place(O, O, gated(g, u, ACT, ALPHA, LIMIT), row, last, n_rows, out_step, False, False, 0.0, M, R)
+    _place(out, out, gated(g, u, ACT, ALPHA, LIMIT), row, last, n_rows, out_step, False, False, 0.0, M, R)
 
 
 def linear_of_few(
@@ -144,7 +143,8 @@ def linear_of_few(
     tile = tile or tile_of(largest.format, k, sum(matrix.n_out for matrix in matrices), n_rows)
     m = triton.next_power_of_2(n_rows)
     even = m == n_rows and all(matrix.n_out % tile.rows == 0 for matrix in matrices)
-    tensors, constants = [], {}
+    tensors: list[Tensor | int] = []
+    constants: dict[str, str | int | bool] = {}
     for i in range(MOST_MATRICES):
         at = min(i, len(matrices) - 1)
         matrix, bias, out = matrices[at], biases[at], outs[at]

@@ -1,3 +1,4 @@
+# mypy: disable-error-code="no-untyped-def, untyped-decorator, no-untyped-call, misc"
 """Rows of a matrix times a few rows of activations, inside a Triton program: what linears and experts of few rows are made of.
 
 Everything has four axes, [rows of activations, rows of the matrix, pairs, words]: a tile of weights is loaded and unpacked once,
@@ -119,7 +120,7 @@ def _of_floats(
     m = tl.minimum(tl.arange(0, M), n_rows - 1)[:, None, None]
     weights = float_pointer(W, origin, FORMAT)
     acc = tl.zeros([M, R, C], tl.float32)
-    for step in range((K + C - 1) // C):
+    for step in tl.static_range((K + C - 1) // C):
         k = step * C + tl.arange(0, C)[None, None, :]
         w = tl.load(weights + r * STRIDE + k, mask=k < K, other=0.0).to(tl.float32)
         acc += w * tl.load(X + m * K + k, mask=k < K, other=0.0)
@@ -140,12 +141,8 @@ def partial_products(
     SPAN: tl.constexpr = (
         4 if FORMAT == "Q6_K" else 2 if FORMAT == "Q4_K" or FORMAT == "Q5_K" or FORMAT == "Q2_K" or FORMAT == "Q3_K" else 1
     )
-    VECTOR: tl.constexpr = (
-        4 if FORMAT == "Q4_K" or FORMAT == "Q5_K" else 2 if FORMAT == "Q5_1" or FORMAT == "IQ4_XS" else 1
-    )
-    HAS_MIN: tl.constexpr = (
-        FORMAT == "Q4_K" or FORMAT == "Q5_K" or FORMAT == "Q2_K" or FORMAT == "Q4_1" or FORMAT == "Q5_1"
-    )
+    VECTOR: tl.constexpr = 4 if FORMAT == "Q4_K" or FORMAT == "Q5_K" else 2 if FORMAT == "Q5_1" or FORMAT == "IQ4_XS" else 1
+    HAS_MIN: tl.constexpr = FORMAT == "Q4_K" or FORMAT == "Q5_K" or FORMAT == "Q2_K" or FORMAT == "Q4_1" or FORMAT == "Q5_1"
     if FORMAT == "F32" or FORMAT == "F16" or FORMAT == "BF16":
         return _of_floats(W, origin, last, V + x_row * K, n_rows, FORMAT, K, RB, M, R, H * 4)
     elif F32:

@@ -1,3 +1,4 @@
+# mypy: disable-error-code="no-untyped-def, untyped-decorator, no-untyped-call, misc"
 """What linears multiply: rows that are gathered, normed, and stored as f32, as bf16, and as 8-bit codes, in one launch."""
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ def _prepare(
         group = tl.program_id(1) * (BLOCK // 32) + tl.arange(0, BLOCK // 32)
         parts = tl.reshape(y, (BLOCK // 32, 32))
         scale = tl.max(tl.abs(parts), 1) / 127.0
-        inverse = tl.where(scale > 0.0, 1.0 / scale, 0.0)
+        inverse = 1.0 / tl.where(scale > 0.0, scale, 1.0)
         q = tl.floor(parts * inverse[:, None] + 0.5)
         tl.store(codes + row * WIDTH + j, tl.reshape(q, (BLOCK,)).to(tl.int8), mask=inside)
         tl.store(scales + row * (WIDTH // 32) + group, scale, mask=group < WIDTH // 32)
@@ -42,14 +43,14 @@ def _prepare(
         tl.store(at, total, mask=(group < WIDTH // 32)[:, None])
 
 
-def prepare(x: Tensor, acts: Acts, rows: Tensor | None, norm: NormWeight | None, *, codes: bool, halves: bool) -> None:
-    """Fills what acts has; of the 8-bit codes and the bf16 values only what is wanted."""
+def prepare(x: Tensor, acts: Acts, rows: Tensor | None, norm: NormWeight | None) -> None:
+    """Fills what acts has."""
     n_rows, width = acts.shape
     block = triton.next_power_of_2(width) if norm is not None else min(_CHUNK, triton.next_power_of_2(width))
     given = [x if tensor is None else tensor for tensor in (acts.values, acts.halves, acts.codes, acts.scales, acts.sums)]
     _prepare[(n_rows, triton.cdiv(width, block))](
         x, x if rows is None else rows, x if norm is None else norm.weight, *given, x.stride(0),
         0.0 if norm is None else norm.eps, WIDTH=width, BLOCK=block, GATHER=rows is not None, NORM=norm is not None,
-        VALUES=acts.values is not None, HALVES=halves and acts.halves is not None,
-        CODES=codes and acts.codes is not None, num_warps=max(1, min(16, block // 256)),
+        VALUES=acts.values is not None, HALVES=acts.halves is not None, CODES=acts.codes is not None,
+        num_warps=max(1, min(16, block // 256)),
     )  # fmt: skip

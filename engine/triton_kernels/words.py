@@ -1,3 +1,4 @@
+# mypy: disable-error-code="no-untyped-def, untyped-decorator, no-untyped-call, misc"
 """Arithmetic on 32-bit words of four 8-bit numbers, for Triton kernels: in PTX where ASM is set, else in plain operations.
 
 Triton's interpreter and devices without PTX take the plain forms, which give the same numbers.
