@@ -44,9 +44,11 @@ def _attend_rows(
     V_WIDE: tl.constexpr, BLOCK: tl.constexpr, KEYS: tl.constexpr, SPLITS: tl.constexpr, LEAST: tl.constexpr,
     WINDOW: tl.constexpr, K_KIND: tl.constexpr, V_KIND: tl.constexpr, K_GROUPS: tl.constexpr, V_GROUPS: tl.constexpr,
     SINKS: tl.constexpr, CAPPED: tl.constexpr, GATED: tl.constexpr, FUSED: tl.constexpr, ALL: tl.constexpr,
-    HEADS: tl.constexpr, TOGETHER: tl.constexpr,
+    HEADS: tl.constexpr, TOGETHER: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
     """One KV head of ROWS rows of one sequence over one part of their past. FUSED: the last part to finish merges them."""
+    if EARLY:
+        tl.extra.cuda.gdc_wait()
     kv, split, i = tl.program_id(0), tl.program_id(1), tl.arange(0, QUERIES)
     if ROWS == 1:
         row, head, there = tl.program_id(2), kv * EACH + i, i < EACH
@@ -134,9 +136,11 @@ def _merge(
     partials, stats, gate, out, positions, seqs, n_rows, gate_row, out_row,
     ROWS: tl.constexpr, N_HEADS: tl.constexpr, Q_STEP: tl.constexpr, HEAD_DIM: tl.constexpr, V_DIM: tl.constexpr,
     V_WIDE: tl.constexpr, BLOCK: tl.constexpr, SPLITS: tl.constexpr, LEAST: tl.constexpr, WINDOW: tl.constexpr,
-    GATED: tl.constexpr, ALL: tl.constexpr, TOGETHER: tl.constexpr,
+    GATED: tl.constexpr, ALL: tl.constexpr, TOGETHER: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
     """The splits of one head of one row become its output, where that is a launch of its own; they are those of its tile."""
+    if EARLY:
+        tl.extra.cuda.gdc_wait()
     head, row = tl.program_id(0) + tl.arange(0, 1), tl.program_id(1)
     _, mine, position = rows_of(positions, seqs, row // ROWS, tl.load(seqs + row), tl.arange(0, ROWS), n_rows, ROWS)
     newest = tl.max(position, 0)
@@ -151,7 +155,10 @@ def _merge(
 
 @dataclass(frozen=True, slots=True)
 class DecodeConfig:
-    """keys: at a time; least: blocks of a split; programs: wanted a multiprocessor; fused: merged by the last split."""
+    """keys: at a time; least: blocks of a split; programs: wanted a multiprocessor; fused: merged by the last split.
+
+    early: launched before the launch before it has ended, whose end it waits for (compute capability 9 and later).
+    """
 
     keys: int = 64
     warps: int = 4
@@ -159,6 +166,7 @@ class DecodeConfig:
     least: int = 4
     programs: float = 2.0
     fused: bool = True
+    early: bool = False
 
 
 MAX_SPLITS = 128
@@ -208,6 +216,7 @@ def attend_rows(
         V_KIND=kind_of(cache.values, v_scales), K_GROUPS=0 if k_scales is None else k_scales.shape[-1],
         V_GROUPS=0 if v_scales is None else v_scales.shape[-1], SINKS=sinks is not None, CAPPED=heads.softcap != 0,
         GATED=gate is not None, FUSED=fused, ALL=padded(splits, 1), HEADS=group, TOGETHER=together(group, v_wide),
+        EARLY=config.early, launch_pdl=config.early,
         num_warps=config.warps, num_stages=config.stages,
     )  # fmt: skip
     if fused:
@@ -216,5 +225,6 @@ def attend_rows(
         partials, stats, gate, out, step.positions, step.seq_of_row, n_rows, gate_row, out.stride(0),
         ROWS=rows, N_HEADS=heads.n_heads, Q_STEP=heads.q_step, HEAD_DIM=heads.head_dim, V_DIM=heads.v_dim, V_WIDE=v_wide,
         BLOCK=pages.block, SPLITS=splits, LEAST=config.least, WINDOW=heads.window or 0, GATED=gate is not None,
-        ALL=padded(splits, 1), TOGETHER=together(1, v_wide), num_warps=4,
+        ALL=padded(splits, 1), TOGETHER=together(1, v_wide), EARLY=config.early, launch_pdl=config.early,
+        num_warps=4,
     )  # fmt: skip

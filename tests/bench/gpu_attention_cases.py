@@ -16,6 +16,7 @@ from engine.triton_kernels.attention_kernels import AttentionKernels
 from engine.triton_kernels.attention_prefill import TileConfig, attend_tiles
 from engine.triton_kernels.latent_attend import LatentConfig, latent_attend
 from engine.triton_kernels.paged import Pages
+from engine.triton_kernels.position import position
 from engine.triton_kernels.tensors import Cache, Matrix, NormWeight, StepInputs
 from engine.triton_kernels.torch.attention_forms import AttentionForms
 from engine.triton_kernels.torch.cached import quantised
@@ -115,6 +116,7 @@ DECODES = [
     replace(USUAL, least=2),
     replace(USUAL, least=8),
     replace(USUAL, fused=False),
+    replace(USUAL, early=True),
     replace(USUAL, warps=8),
     replace(USUAL, warps=2),
     replace(USUAL, keys=32, stages=7),
@@ -172,6 +174,7 @@ LATENTS = [
     replace(LATENT, warps=8),
     replace(LATENT, warps=8, stages=3),
     replace(LATENT, programs=0.5),
+    replace(LATENT, early=True),
     replace(LATENT, least=2),
     replace(LATENT, least=8),
     replace(LATENT, keys=128, warps=8, stages=3),
@@ -326,15 +329,17 @@ def positions(model: str, kind: str, n_rows: int) -> Case:
     q, k, v = (torch.randn(n_rows, n * 128, device=DEVICE) for n in (heads.n_heads, heads.n_kv_heads, heads.n_kv_heads))
     given, table = q.clone(), torch.randn(4096, 128, device=DEVICE)
 
-    def run(i: int, config: object) -> None:
-        KERNELS.position(step, q, k, v, heads, turn, turn, norm, norm, table, None, cache)
+    def run(i: int, config: Any) -> None:
+        position(step, q, k, v, heads, turn, turn, norm, norm, table, None, cache, early=config == "early")
 
     def wanted() -> Tensor:
         found = given.clone()
         TORCH.position(step, found, None, None, heads, turn, turn, norm, norm, table, None, None)
         return found
 
-    made = Case(f"position {model}, {n_rows} rows", kind, ["-"], 16, run, wanted, q, 2.0 * (q.nbytes + k.nbytes + v.nbytes))
+    made = Case(
+        f"position {model}, {n_rows} rows", kind, ["-", "early"], 16, run, wanted, q, 2.0 * (q.nbytes + k.nbytes + v.nbytes)
+    )
     made.check = lambda config: (q.copy_(given), run(0, config), float((q - wanted()).norm() / wanted().norm()))[2]  # type: ignore[method-assign]
     return made
 
