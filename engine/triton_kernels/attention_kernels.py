@@ -74,7 +74,7 @@ class AttentionKernels:
                 lambda one: run(one, *given, queries=queries), replace(decode_config(pages), early=self._early), *sizes, queries
             )
         else:
-            self._fitting.launch(lambda one: attend_tiles(one, *given), tile_config(heads, len(q), pages), *sizes)
+            self._fitting.launch(lambda one: attend_tiles(one, *given), tile_config(heads, pages), *sizes)
 
     def heads(self, x: Tensor, matrix: Matrix, x_head: int, out_head: int, out: Tensor) -> None:
         """See LaneHeads."""
@@ -116,5 +116,5 @@ def latent_config(pages: Pages, n_heads: int, *, rows: bool) -> LatentConfig:
     if pages.exact:
         return LatentConfig(keys=16, warps=8, stages=1, queries=16)
     if pages.cache.k_scales is not None or not rows or n_heads > 16:
-        return LatentConfig(keys=32, warps=8)
+        return LatentConfig(warps=8)
     return LatentConfig()

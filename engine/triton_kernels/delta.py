@@ -138,7 +138,7 @@ def delta_step(
     state: DeltaState,
     out: Tensor,
     *,
-    warps: int = 8,
+    warps: int = 4,
     early: bool = False,
 ) -> None:
     """Rows that are each of another sequence; see `engine.triton_kernels.kernels.Kernels.delta`."""

@@ -60,10 +60,13 @@ def _attend_latent(
     largest = tl.full([ROWS * HEADS], -1e30, tl.float32)
     total = tl.zeros([ROWS * HEADS], tl.float32)
     sums = tl.zeros([ROWS * HEADS, RANK_WIDE], tl.float32)
+    key = begin + tl.arange(0, KEYS)
+    next_block = blocks_of(table, key, key < end, BLOCK, True)
     for start in range(begin, limit, KEYS):
         key = start + tl.arange(0, KEYS)
         seen = key < end
-        block = blocks_of(table, key, seen, BLOCK, True)
+        block, ahead = next_block, key + KEYS  # see `attention_decode`
+        next_block = blocks_of(table, ahead, ahead < end, BLOCK, True)
         place = starts(block, step, 0, key, BLOCK, RANK + N_ROT)
         scale_place = starts(block, scale_step, 0, key, BLOCK, GROUPS)
         c = load_tile(pool, scales, place, scale_place, seen, 0, RANK_WIDE, RANK, KIND, True)
@@ -87,7 +90,7 @@ def _attend_latent(
 def _merge_latent(
     partials, stats, positions, seqs, out, n_rows, out_row,
     N_HEADS: tl.constexpr, ROWS: tl.constexpr, RANK: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr,
-    SPLITS: tl.constexpr, LEAST: tl.constexpr, ALL: tl.constexpr, TOGETHER: tl.constexpr, EARLY: tl.constexpr,
+    SPLITS: tl.constexpr, LEAST: tl.constexpr, TOGETHER: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
     """WIDE values of one head of one row; the splits are those of its tile."""
     if EARLY:
@@ -96,7 +99,7 @@ def _merge_latent(
     seq = tl.load(seqs + row)
     _, _, position = rows_of(positions, seqs, row // ROWS, seq, tl.arange(0, ROWS), n_rows, ROWS)
     n_used = splits_used(tl.max(position, 0) // BLOCK + 1, SPLITS, LEAST)
-    found = merged(partials, stats, row * N_HEADS + head, head < N_HEADS, n_used, begin, SPLITS, ALL, TOGETHER, RANK, WIDE)
+    found = merged(partials, stats, row * N_HEADS + head, head < N_HEADS, n_used, begin, SPLITS, TOGETHER, RANK, WIDE)
     d = begin + tl.arange(0, WIDE)
     tl.store(out + row.to(tl.int64) * out_row + head[:, None] * RANK + d[None, :], found, mask=(d < RANK)[None, :])
 
@@ -110,8 +113,8 @@ class LatentConfig:
 
     keys: int = 64
     warps: int = 4
-    stages: int = 5  # two tiles on their way: a stage of each goes to the table of blocks
-    least: int = 4
+    stages: int = 3
+    least: int = 2
     programs: float = 1.0
     queries: int = 64
     early: bool = False
@@ -155,5 +158,5 @@ def latent_attend(
     _merge_latent[mla.n_heads, triton.cdiv(mla.rank, wide), n_rows](
         partials, stats, step.positions, step.seq_of_row, out, n_rows, out.stride(0),
         N_HEADS=mla.n_heads, ROWS=tile, RANK=mla.rank, WIDE=wide, BLOCK=pages.block, SPLITS=splits, LEAST=config.least,
-        ALL=padded(splits, 1), TOGETHER=together(1, wide), EARLY=config.early, launch_pdl=config.early, num_warps=4,
+        TOGETHER=together(1, wide), EARLY=config.early, launch_pdl=config.early, num_warps=4,
     )  # fmt: skip
