@@ -7,7 +7,7 @@ of few rows have a fixed shape each, with padding rows, so that what a GPU does 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -78,11 +78,19 @@ class GpuExecutor:
     def warm_up(self, progress: Callable[[int, int], None]) -> None:
         """Binds and captures every decode plan, the largest first, as all share what kernels take on the way.
 
+        Plans of prompts run once, so that the first prompt does not wait for compilers and all memory is taken by now.
+
         Raises:
             Cancelled: the flag was set. OutOfMemory, DeviceLost.
         """
         for side in self._sides:
             side.device.synchronize()  # what was cleared and copied so far was enqueued elsewhere
+        real = needs_warmth(self._sides)
+        for i, plan in enumerate(self.plans if real else ()):
+            if plan.phase == "prefill":
+                bound = self._binder.bind(i, StepShape(plan.max_rows, 1, 1), beside=False)
+                bound.host.fill(_NOTHING, None)
+                self._warm(bound, 1)
         decode = [i for i, plan in enumerate(self.plans) if plan.phase == "decode"]
         for done, i in enumerate(reversed(decode)):
             if self._abort.is_set:
@@ -91,19 +99,19 @@ class GpuExecutor:
             rows = self.plans[i].max_rows
             bound = self._binder.bind(i, StepShape(rows, rows, rows), beside=True)
             bound.host.fill(_NOTHING, None)
-            if all(side.device.emulated for side in self._sides):
+            if not real:
                 continue
-            self._warm(bound)
+            self._warm(bound, WARM_RUNS)
             for piece in bound.pieces:
                 lane = bound.lanes[piece.lane]
                 if lane is not None:
                     lane.capture(piece.first, piece.end)
 
-    def _warm(self, bound: Bound) -> None:
-        """Runs what GPUs do, so that all is compiled; nobody waits for a CPU that has not begun."""
+    def _warm(self, bound: Bound, times: int) -> None:
+        """Runs what GPUs do on padding alone, so that all is compiled; nobody waits for a CPU that has not begun."""
         if bound.meeting is not None:
             bound.meeting.host.stop()
-        for _ in range(WARM_RUNS):
+        for _ in range(times):
             for piece in bound.pieces:
                 lane = bound.lanes[piece.lane]
                 if lane is not None:
@@ -279,6 +287,11 @@ class GpuExecutor:
         self._sides = ()
         if self._cpu is not None:
             self._cpu.close()
+
+
+def needs_warmth(sides: Sequence[GpuSide]) -> bool:
+    """Whether something is compiled or captured for these devices."""
+    return not all(side.device.emulated for side in sides)
 
 
 def _parts(batch: StepBatch) -> Iterator[StepBatch]:

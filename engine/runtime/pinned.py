@@ -10,6 +10,9 @@ from engine.errors import OutOfMemory
 from engine.runtime.gpu import GpuDevice, guarded
 from kernels_pyx.arena import Arena
 
+FOR_ALL = 3
+"""cudaHostRegisterPortable | cudaHostRegisterMapped: every device reads and writes it, kernels too."""
+
 
 class Pinned:
     """An arena as bytes of torch, pinned where a device is real. Views keep its memory; `close` only lets the driver go."""
@@ -21,7 +24,7 @@ class Pinned:
         real = next((device for device in devices if not device.emulated), None)
         if real is not None:
             with guarded(real), torch.cuda.device(real.torch_device):
-                refused = int(torch.cuda.cudart().cudaHostRegister(arena.address, arena.nbytes, 0))
+                refused = int(torch.cuda.cudart().cudaHostRegister(arena.address, arena.nbytes, FOR_ALL))
             if refused:
                 raise OutOfMemory(
                     f"{arena.nbytes:,} bytes of memory could not be pinned for {real} (error {refused}); close other programs"

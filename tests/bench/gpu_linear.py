@@ -1,4 +1,3 @@
-# mypy: disable-error-code="no-untyped-def, untyped-decorator, no-untyped-call, misc"
 """Linears and experts on a GPU: checked against torch, timed in graphs, GB/s beside what a kernel that only reads reaches.
 
 Run on the machine with the GPU as `python -m tests.bench.gpu_linear --out FILE [--seconds 220] [--only SUBSTRING]`; nothing has
@@ -76,7 +75,7 @@ def read_limit() -> float:
     for times in (4, 8):
         n = x.numel() // (block * times)
         out = allocate((n,), "int32")
-        us = graph_us(lambda n=n, out=out, times=times: _read[(n,)](x, out, n, BLOCK=block, TIMES=times, num_warps=8), 1)  # type: ignore[misc]
+        us = graph_us(lambda n=n, out=out, times=times: _read[(n,)](x, out, n, BLOCK=block, TIMES=times, num_warps=8), 1)
         best = max(best, 4e-3 * x.numel() / us)
     return best
 
@@ -87,7 +86,7 @@ def measure(case: Case, limit: float) -> Iterator[Row]:
         row = Row(case.name, case.format, text, 0.0, 0.0, 0.0, 0.0, 0.0, default=tile == case.tiles[0])
         try:
             row.error = case.check(tile)
-            row.us = graph_us(lambda tile=tile: [case.run(i, tile) for i in range(case.n_launches)] and None, case.n_launches)  # type: ignore[misc]
+            row.us = graph_us(lambda tile=tile: [case.run(i, tile) for i in range(case.n_launches)] and None, case.n_launches)
         except Exception as failure:  # a tile that does not compile is a result
             row.failure = f"{type(failure).__name__}: {str(failure).strip().splitlines()[0][:160] if str(failure) else ''}"
             yield row
@@ -135,7 +134,7 @@ def main() -> None:
     print(f"{torch.cuda.get_device_name()}: reads {limit:.0f} GB/s; compiled in {compiled:.0f} s", flush=True)
     rows: list[Row] = []
     makers: list[Callable[[], Case]] = [*cases()]
-    makers[13:13] = [lambda case=case: case for case in small_cases()]  # type: ignore[misc]
+    makers[13:13] = [lambda case=case: case for case in small_cases()]
     for make in makers:
         if time.perf_counter() - begun > args.seconds:
             print("out of time", flush=True)

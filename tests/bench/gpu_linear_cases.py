@@ -104,7 +104,7 @@ def linear_case(name: str, shapes: list[tuple[str, int]], n_in: int, tiles: list
     none = [None] * len(shapes)
 
     def run(i: int, tile: object) -> None:
-        gemv.linear_of_few(acts, sets[i], none, outs, add=False, softcap=0.0, asm=True, tile=tile)  # type: ignore[arg-type]
+        gemv.linear_of_few(acts, sets[i], none, outs, add=False, softcap=0.0, asm=True, tile=tile)
 
     def check(tile: object) -> float:
         wants = [torch.empty_like(out) for out in outs]
@@ -124,7 +124,7 @@ def gated_case(name: str, fmt: str, n_in: int, n_out: int, tiles: list[Tile], n_
     acts = prepared(x, fmt)
 
     def run(i: int, tile: object) -> None:
-        gemv.gated_linear_of_few(acts, *sets[i], (None, None), out, "silu", asm=True, tile=tile)  # type: ignore[arg-type]
+        gemv.gated_linear_of_few(acts, *sets[i], (None, None), out, "silu", asm=True, tile=tile)
 
     def check(tile: object) -> float:
         want = torch.empty_like(out)
@@ -161,15 +161,15 @@ def expert_case(
         matrices, choice = sets[i % len(sets)], choices[i]
         rest = {"asm": True, "tile": tile}
         if up and few:
-            experts.experts_up_of_few(acts, *matrices, None, None, choice, "silu", out, **rest)  # type: ignore[arg-type]
+            experts.experts_up_of_few(acts, *matrices, None, None, choice, "silu", out, **rest)
         elif up:
-            grouped.experts_up_of_many(acts, *matrices, None, None, choice, "silu", out, space, **rest)  # type: ignore[arg-type]
+            grouped.experts_up_of_many(acts, *matrices, None, None, choice, "silu", out, space, **rest)
         else:
             beside = {"add": False, "beside": None, "share": None}
             if few:
-                experts.experts_down_of_few(acts, *matrices, None, choice, out, **beside, **rest)  # type: ignore[arg-type]
+                experts.experts_down_of_few(acts, *matrices, None, choice, out, **beside, **rest)
             else:
-                grouped.experts_down_of_many(acts, *matrices, None, choice, out, space, **beside, **rest)  # type: ignore[arg-type]
+                grouped.experts_down_of_many(acts, *matrices, None, choice, out, space, **beside, **rest)
 
     def check(tile: object) -> float:
         want = torch.empty_like(out)
@@ -219,11 +219,11 @@ def small_cases() -> Iterator[Case]:
     for width in (2048, 4096):
         x, norm = lossless(1, width), NormWeight(torch.ones(width, device=DEVICE), 1e-6)
         acts = KERNELS.acts(allocate, 1, width, frozenset({"Q4_K"}), f32=False)
-        yield small_case(f"norm and 8 bits {width}", lambda x=x, acts=acts, norm=norm: quantise.prepare(x, acts, None, norm))  # type: ignore[misc]
+        yield small_case(f"norm and 8 bits {width}", lambda x=x, acts=acts, norm=norm: quantise.prepare(x, acts, None, norm))
     wide, rows = lossless(1, 12288), lossless(8, 768)
     for x in (wide, rows):
         acts = KERNELS.acts(allocate, *x.shape, frozenset({"Q4_K"}), f32=False)
-        yield small_case(f"8 bits {x.shape[0]}x{x.shape[1]}", lambda x=x, acts=acts: quantise.prepare(x, acts, None, None))  # type: ignore[misc]
+        yield small_case(f"8 bits {x.shape[0]}x{x.shape[1]}", lambda x=x, acts=acts: quantise.prepare(x, acts, None, None))
     for n_rows in (1, 8):
         x, router = lossless(n_rows, 2048), weights("F32", 2048, 128)
         acts, scores = prepared(x, "F32"), allocate((n_rows, 128), "float32")
@@ -231,7 +231,7 @@ def small_cases() -> Iterator[Case]:
         arrivals = torch.zeros(1, dtype=torch.int32, device=DEVICE)
         for tile in (Tile(2, 128, 4), Tile(1, 128, 4), Tile(4, 64, 4)):
 
-            def call(acts=acts, router=router, scores=scores, choice=choice, arrivals=arrivals, tile=tile) -> None:  # type: ignore[no-untyped-def]
+            def call(acts=acts, router=router, scores=scores, choice=choice, arrivals=arrivals, tile=tile) -> None:
                 route.route_few(acts, router, None, None, scores, choice, Routing(), arrivals, asm=True, tile=tile)
 
             yield small_case(f"route {n_rows} row {tile.rows},{tile.pairs},{tile.warps}", call)
@@ -268,8 +268,8 @@ def cases() -> Iterator[Callable[[], Case]]:
     """In the order of what matters most, should the time run out."""
     q4, q6, q8 = "Q4_K", "Q6_K", "Q8_0"
     for fmt in (q4, q8):
-        yield lambda f=fmt: gated_case("8b gate+up", f, 4096, 12288, tiles_for(f)[:6])  # type: ignore[misc]
-        yield lambda f=fmt: linear_case("8b down", [(f, 4096)], 12288, tiles_for(f)[:6])  # type: ignore[misc]
+        yield lambda f=fmt: gated_case("8b gate+up", f, 4096, 12288, tiles_for(f)[:6])
+        yield lambda f=fmt: linear_case("8b down", [(f, 4096)], 12288, tiles_for(f)[:6])
     yield lambda: linear_case("8b down", [(q6, 4096)], 12288, NARROW[:6])
     yield lambda: linear_case("8b qkv", [(q4, 4096), (q4, 1024), (q6, 1024)], 4096, WIDE[:4])
     yield lambda: linear_case("8b out", [(q4, 4096)], 4096, WIDE)
@@ -280,13 +280,13 @@ def cases() -> Iterator[Callable[[], Case]]:
     yield lambda: linear_case("30b qkv", [(q4, 4096), (q4, 512), (q6, 512)], 2048, WIDE[:4])
     yield lambda: linear_case("30b out", [(q4, 2048)], 4096, WIDE[:5])
     for rows in (512, 2048):
-        yield lambda m=rows: many_case(f"8b gate+up pp{m}", q4, 4096, 12288, m, gate=True)  # type: ignore[misc]
-        yield lambda m=rows: many_case(f"8b down pp{m}", q6, 12288, 4096, m, gate=False)  # type: ignore[misc]
-        yield lambda m=rows: expert_case(f"30b up pp{m}", q4, 2048, 768, list(GROUPS), m, up=True)  # type: ignore[misc]
-        yield lambda m=rows: expert_case(f"30b down pp{m}", q6, 768, 2048, list(GROUPS[:4]), m, up=False)  # type: ignore[misc]
+        yield lambda m=rows: many_case(f"8b gate+up pp{m}", q4, 4096, 12288, m, gate=True)
+        yield lambda m=rows: many_case(f"8b down pp{m}", q6, 12288, 4096, m, gate=False)
+        yield lambda m=rows: expert_case(f"30b up pp{m}", q4, 2048, 768, list(GROUPS), m, up=True)
+        yield lambda m=rows: expert_case(f"30b down pp{m}", q6, 768, 2048, list(GROUPS[:4]), m, up=False)
     for rows in (2, 4, 8):
-        yield lambda m=rows: gated_case(f"8b gate+up {m} rows", q4, 4096, 12288, WIDE[:3], m)  # type: ignore[misc]
-        yield lambda m=rows: linear_case(f"8b down {m} rows", [(q6, 4096)], 12288, NARROW[:3], m)  # type: ignore[misc]
+        yield lambda m=rows: gated_case(f"8b gate+up {m} rows", q4, 4096, 12288, WIDE[:3], m)
+        yield lambda m=rows: linear_case(f"8b down {m} rows", [(q6, 4096)], 12288, NARROW[:3], m)
     yield lambda: linear_case("8b head", [(q4, 151936)], 4096, WIDE[:3])
     yield lambda: linear_case("8b head", [(q8, 151936)], 4096, NARROW[:3])
     yield lambda: linear_case("8b qkv", [(q8, 4096), (q8, 1024), (q8, 1024)], 4096, NARROW[:3])
@@ -294,4 +294,4 @@ def cases() -> Iterator[Callable[[], Case]]:
     yield lambda: expert_case("30b up", q8, 2048, 768, list(NARROW[:3]), up=True)
     yield lambda: expert_case("30b down", q8, 768, 2048, list(DOWN_NARROW[:3]), up=False)
     for fmt in (name for name in BLOCKS if name not in (q4, q6, q8)):
-        yield lambda f=fmt: linear_case("8b out", [(f, 4096)], 4096, [])  # type: ignore[misc]
+        yield lambda f=fmt: linear_case("8b out", [(f, 4096)], 4096, [])

@@ -63,7 +63,7 @@ def check_against_the_ledger(path: Path, options: LoadOptions) -> None:
     one = model(path)
     loaded = load(one.file, one.spec, one.graph, options, lambda phase, done, total: None, AbortFlag())
     try:
-        held = {holding.owner: holding.nbytes for holding in loaded.residency.holdings}
+        held = {holding.owner: loaded.residency.nbytes(holding.owner) for holding in loaded.residency.holdings}
         executor = loaded.executor
         assert executor is not None
         arena = max(plan.arena_bytes for plan in executor.plans)
