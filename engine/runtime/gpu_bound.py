@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from engine.placement.placement import Device
+from engine.placement.placement import Device, Gpu
 from engine.program.plan import Plan, Segment
 from engine.runtime.cpu_programs import CpuPrograms
 from engine.runtime.gpu import GpuDevice
@@ -32,11 +32,11 @@ KEPT_OUT = 8
 """Wanted rows that always have room; for more it is taken for the step alone."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Bound:
     """A plan in steps of one shape. lanes: by lane of the plan, None for the CPU's. made: logits that were taken for it alone.
 
-    meeting: where the lanes run side by side; None: their pieces run one after another.
+    meeting: where the lanes run side by side; None: their pieces run one after another. uses: steps so far; ready: captured.
     """
 
     plan: Plan
@@ -46,6 +46,14 @@ class Bound:
     outputs: Outputs | None
     made: tuple[GpuSide, Tensor] | None
     meeting: Meeting | None
+    uses: int = 0
+    ready: bool = False
+
+    @property
+    def capturable(self) -> bool:
+        """Whether the pieces of GPUs can be graphs: copies between GPUs are none that one device could do by itself."""
+        n_gpus = sum(lane is not None for lane in self.lanes)
+        return self.made is None and (n_gpus == 1 or self.meeting is not None)
 
     @property
     def pieces(self) -> Sequence[Segment]:
@@ -187,5 +195,6 @@ class Binder:
 
 
 def runs_beside(plan: Plan, devices: Sequence[GpuDevice]) -> bool:
-    """Whether the lanes of a plan gain by running side by side: several pieces each, on devices that wait for each other."""
-    return plan.phase == "decode" and len(plan.schedule) > len(plan.lanes) and all(not one.emulated for one in devices)
+    """Whether the lanes of a plan gain by running side by side: several pieces each, or several GPUs, that wait for each other."""
+    several = len(plan.schedule) > len(plan.lanes) or sum(isinstance(lane.device, Gpu) for lane in plan.lanes) > 1
+    return plan.phase == "decode" and several and all(not one.emulated for one in devices)
