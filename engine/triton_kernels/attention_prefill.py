@@ -89,10 +89,13 @@ def _attend_tiles(
     plain = begin
     if not WINDOW:
         plain = begin + tl.maximum(tl.minimum(oldest + 1, end) - begin, 0) // KEYS * KEYS
+        key = begin - key_begin + tl.arange(0, KEYS)
+        next_block = blocks_of(table, key, key < plain - key_begin, BLOCK, PAGED)
         for start in range(begin, plain, KEYS):
             key = start + tl.arange(0, KEYS)
             seen = tl.full([KEYS], True, tl.int1)
-            block = blocks_of(table, key - key_begin, seen, BLOCK, PAGED)
+            block, ahead = next_block, key - key_begin + KEYS  # see `attention_decode`
+            next_block = blocks_of(table, ahead, ahead < plain - key_begin, BLOCK, PAGED)
             at = starts(block, k_step, kv, key, BLOCK, HEAD_DIM)
             scales_at = starts(block, ks_step, kv, key, BLOCK, K_GROUPS)
             scores = _score(q1, q2, keys, k_scales, at, scales_at, seen, softcap, HEAD_DIM, D1, D2, K_KIND, CAPPED)
@@ -145,7 +148,7 @@ class TileConfig:
     """rows, keys: of a tile."""
 
     rows: int = 128
-    keys: int = 64
+    keys: int = 128
     warps: int = 8
     stages: int = 3
 
@@ -196,10 +199,10 @@ def attend_tiles(
     )  # fmt: skip
 
 
-def tile_config(heads: Heads, n_rows: int, pages: Pages) -> TileConfig:
+def tile_config(heads: Heads, pages: Pages) -> TileConfig:
     """What measured best; tiles of f32 are multiplied without tensor cores and need many registers."""
     if pages.exact:
         return TileConfig(rows=32, keys=16, warps=8, stages=1)
     if heads.v_dim > 128:
-        return TileConfig(rows=128, keys=32, warps=8, stages=2)
-    return TileConfig() if n_rows > 64 else TileConfig(rows=64, warps=4)
+        return TileConfig(rows=64, keys=64, warps=8, stages=2)
+    return TileConfig() if heads.head_dim <= 128 else TileConfig(keys=64)

@@ -76,9 +76,11 @@ def _step(
     x, z, beta, alpha, taps, dt, a, norm, inputs, matrices, positions, seqs, states, out, eps,
     x_row, z_row, beta_row, alpha_row, out_row, inputs_step, matrices_step,
     N_K: tl.constexpr, N_V: tl.constexpr, DIM: tl.constexpr, WIDE: tl.constexpr, TAPS: tl.constexpr, TILED: tl.constexpr,
-    JOINED: tl.constexpr, PAIRED: tl.constexpr,
+    JOINED: tl.constexpr, PAIRED: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
     """One value head of one row, which is the only one of its sequence."""
+    if EARLY:
+        tl.extra.cuda.gdc_wait()
     head, row = tl.program_id(0), tl.program_id(1).to(tl.int64)
     use = states + tl.load(seqs + row) * 4
     source, target, mark = tl.load(use).to(tl.int64), tl.load(use + 1).to(tl.int64), tl.load(use + 2).to(tl.int64)
@@ -136,7 +138,8 @@ def delta_step(
     state: DeltaState,
     out: Tensor,
     *,
-    warps: int = 8,
+    warps: int = 4,
+    early: bool = False,
 ) -> None:
     """Rows that are each of another sequence; see `engine.triton_kernels.kernels.Kernels.delta`."""
     _step[shape.n_v_heads, len(x)](
@@ -144,5 +147,6 @@ def delta_step(
         out, norm.eps, x.stride(0), z.stride(0), beta.stride(0), alpha.stride(0), out.stride(0), state.inputs.stride(0),
         state.matrices.stride(0),
         N_K=shape.n_k_heads, N_V=shape.n_v_heads, DIM=shape.dim, WIDE=triton.next_power_of_2(shape.dim), TAPS=shape.n_taps,
-        TILED=shape.tiled, JOINED=shape.joined, PAIRED=shape.paired, num_warps=warps,
+        TILED=shape.tiled, JOINED=shape.joined, PAIRED=shape.paired, EARLY=early, launch_pdl=early,
+        num_warps=warps,
     )  # fmt: skip

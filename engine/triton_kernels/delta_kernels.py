@@ -15,6 +15,7 @@ class DeltaKernels:
     """See `engine.triton_kernels.kernels.Kernels`."""
 
     _workspace: Workspace
+    _early: bool = False
 
     def delta(
         self,
@@ -35,6 +36,6 @@ class DeltaKernels:
     ) -> None:
         """See LaneDelta."""
         if rows:
-            delta_step(step, x, z, beta, alpha, conv, dt, a, norm, shape, state, out)
+            delta_step(step, x, z, beta, alpha, conv, dt, a, norm, shape, state, out, early=self._early)
         else:
             delta_chunks(self._workspace, ChunkConfig(), step, x, z, beta, alpha, conv, dt, a, norm, shape, state, out)

@@ -98,7 +98,7 @@ def latent_heads(
     carried = workspace.of("latent.carried", (len(q), mla.n_heads, v.n_out + 2) if n_blocks < capacity else (1,))
     made = replace(pages, cache=Cache(keys, values, None, None, cache.group))
     heads = Heads(mla.n_heads, mla.n_heads, mla.head_dim, v.n_out, mla.scale, mla.head_dim)
-    config = tile_config(heads, len(q), made)
+    config = tile_config(heads, made)
     tokens, warps = (32, 4) if pages.exact else (128, 8)
     pieces = range(0, capacity, n_blocks)
     for seq, first in product(range(pages.table.shape[0]), pieces):

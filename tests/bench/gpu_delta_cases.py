@@ -50,4 +50,4 @@ def delta(n_rows: int, *, rows: bool) -> Case:
     nbytes = 2.0 * n_seqs * 4 * shape.state_floats + 4 * (x.numel() + z.numel() + out.numel())
     flops = 0.0 if rows else 2.0 * n_rows * 32 * (3 * 128 * 128 + 5 * 64 * 128)
     name = f"delta {'step' if rows else 'chunk'}, {n_rows} rows"
-    return Case(name, "f32", (8, 4, 16) if rows else CHUNKS, copies, run, wanted, out, nbytes, flops)
+    return Case(name, "f32", (4, 8, 2) if rows else CHUNKS, copies, run, wanted, out, nbytes, flops)
