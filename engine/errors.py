@@ -39,6 +39,24 @@ class OutOfMemory(EngineError):
     """An allocation that failed; the message names the device and the bytes asked for and free."""
 
 
+class OutOfDeviceMemory(OutOfMemory):
+    """A GPU that has less memory free than was asked for. move: what would make room, e.g. `move layers 0-3 to the CPU`."""
+
+    def __init__(self, what: str, device: str, asked: int, free: int, move: str = "") -> None:
+        advice = move or "place fewer layers there, keep experts in the machine's memory, or choose a shorter context"
+        super().__init__(f"{what} needs {asked:,} bytes on {device} and {free:,} are free; {advice}")
+        self.what = what
+        self.device = device
+        self.asked = asked
+        self.free = free
+        self.move = move
+
+    @property
+    def missing(self) -> int:
+        """Bytes that would have to become free."""
+        return max(0, self.asked - self.free)
+
+
 class DeviceLost(EngineError):
     """A GPU that met a fault or went away; what it computed is void."""
 

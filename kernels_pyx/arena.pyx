@@ -1,6 +1,7 @@
 """Zeroed memory from the system, aligned to a page or to 2 MiB, given back at close; a writable buffer of bytes for numpy."""
 
 cimport cython
+from cpython.buffer cimport PyBUF_FORMAT
 from libc.errno cimport errno
 from libc.stddef cimport size_t
 from libc.stdint cimport uint8_t, uintptr_t
@@ -54,7 +55,7 @@ cdef class Arena:
         buffer.len = self.nbytes
         buffer.itemsize = 1
         buffer.readonly = 0
-        buffer.format = NULL
+        buffer.format = <char *>b"B" if flags & PyBUF_FORMAT else <char *>NULL
         buffer.ndim = 1
         buffer.shape = <Py_ssize_t *>&self.nbytes
         buffer.strides = &buffer.itemsize

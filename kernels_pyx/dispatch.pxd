@@ -15,7 +15,7 @@ cdef extern from "dispatch.h":
     ) noexcept nogil
     ctypedef void (*ld_linear_many)(
         const uint8_t *w, size_t w_stride, const uint8_t *act, size_t act_stride, int64_t n_act, float *y, size_t y_stride,
-        int64_t k, int64_t n, uint8_t *scratch,
+        int64_t k, int64_t n, uint8_t *scratch, const uint8_t *next,
     ) noexcept nogil
     ctypedef void (*ld_quantize)(const float *x, uint8_t *act, int64_t k) noexcept nogil
     ctypedef void (*ld_to_f32)(const uint8_t *w, float *y, int64_t k) noexcept nogil

@@ -1,6 +1,7 @@
 from libc.stdint cimport int32_t, int64_t
 
 from kernels_pyx.arena cimport Arena
+from kernels_pyx.handoff cimport ld_handoff
 from kernels_pyx.pool cimport Pool
 
 
@@ -24,6 +25,9 @@ cdef extern from "op.h":
         int64_t logits_stride
         const int32_t *abort
         int64_t *op_ns
+        int64_t first
+        int64_t end
+        const ld_handoff *handoff
         int32_t bad_op
         int32_t aborted
 

@@ -5,6 +5,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kernels_pyx.arena import Arena
+from kernels_pyx.handoff import Handoff
 from kernels_pyx.pool import Pool
 
 OP_DTYPE: np.dtype[np.void]
@@ -54,4 +55,8 @@ class CpuProgram:
         abort: AbortFlag,
         op_ns: npt.NDArray[np.int64] | None = None,
         states: npt.NDArray[np.int32] | None = None,
+        *,
+        first: int = 0,
+        end: int = -1,
+        handoff: Handoff | None = None,
     ) -> tuple[bool, int]: ...

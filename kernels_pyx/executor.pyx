@@ -6,6 +6,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from kernels_pyx.arena cimport Arena
 from kernels_pyx.dispatch cimport active_table, ld_isa, ld_table, table_for
+from kernels_pyx.handoff cimport Handoff
 from kernels_pyx.pool cimport Pool, ld_job
 
 import numpy as np
@@ -148,8 +149,13 @@ cdef class CpuProgram:
 
     def run(self, const int32_t[::1] token_ids, const int32_t[::1] positions, const int32_t[::1] seq_of_row,
             const int32_t[:, :, ::1] block_tables, const int32_t[::1] out_rows, float[:, ::1] logits, AbortFlag abort not None,
-            int64_t[::1] op_ns=None, const int32_t[:, ::1] states=None):
+            int64_t[::1] op_ns=None, const int32_t[:, ::1] states=None, *, int64_t first=0, int64_t end=-1,
+            Handoff handoff=None):
         """One step: fills logits [n_out, n_vocab] and returns (aborted, bad_op): -1 or the first op that met a bad value.
+
+        first, end: only the ops of this piece, which goes on where the one before it of the same step ended; end -1: to the last.
+        handoff: how sends and receives meet whoever computes beside, its epoch that of this step; None: they do nothing, for the
+        caller runs pieces and copies between them. A step that is given up writes its stop word.
 
         block_tables: [n_groups, n_seqs, blocks] block ids; those outside the group's windows may be anything. op_ns: [n_ops],
         receives the wall time of each op. states: [n_seqs, 4], see ld_step_state.
@@ -186,6 +192,8 @@ cdef class CpuProgram:
         state.logits_stride = logits.shape[1]
         state.abort = &abort.value
         state.op_ns = NULL if op_ns is None else &op_ns[0]
+        state.first, state.end = first, self.n_ops if end == -1 else end
+        state.handoff = NULL if handoff is None else &handoff.handoff
         wrong = ld_program_check(self._program, &state)
         if wrong != NULL:
             raise ValueError(wrong.decode())

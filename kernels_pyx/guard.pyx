@@ -16,7 +16,9 @@ cdef extern from "guard.h":
     int64_t ld_guard_lost(int slot) noexcept nogil
     void ld_guard_touch(const uint8_t *at, size_t n, const int32_t *abort) noexcept nogil
     size_t LD_GUARD_UNIT
-    int ld_guard_own(int fd, uint8_t *at, size_t n, int64_t offset) noexcept nogil
+    int ld_guard_own(int fd, uint8_t *at, size_t n, int64_t offset, int drop) noexcept nogil
+    int ld_guard_disown(int fd, uint8_t *at, size_t n, int64_t offset) noexcept nogil
+    int64_t ld_guard_populate(const uint8_t *at, size_t n) noexcept nogil
 
 
 @cython.final
@@ -100,23 +102,48 @@ cdef class MappedFile:
         cdef size_t end = (<uintptr_t>self._base + offset + n) // LD_GUARD_UNIT * LD_GUARD_UNIT
         return first - <uintptr_t>self._base, max(end, first) - first
 
-    def own(self, size_t offset, size_t n):
+    def in_huge_pages(self, size_t offset, size_t n):
+        """How many of the n bytes from offset are mapped in huge pages, after bringing them in; None where the system cannot tell."""
+        cdef int64_t found
+        self._check(offset, n)
+        with nogil:
+            found = ld_guard_populate(self._base + offset, n)
+        return None if found < 0 else found
+
+    def own(self, size_t offset, size_t n, *, bint drop=False):
         """Puts memory of our own with the file's n bytes from offset in the place of its pages: read faster, safe from truncation.
 
-        offset and n as `whole_units` gives them. Nobody may read these bytes meanwhile.
+        offset and n as `whole_units` gives them. drop: the file's pages then leave the system's cache. Nobody may read these bytes
+        meanwhile.
 
         Raises:
             OSError: no memory, or the file has become shorter or cannot be read; nothing has changed.
         """
         cdef int wrong
+        self._check(offset, n)
+        with nogil:
+            wrong = ld_guard_own(self._fd, self._base + offset, n, offset, drop)
+        if wrong:
+            raise OSError(wrong, os.strerror(wrong), str(self.path))
+
+    def disown(self, size_t offset, size_t n):
+        """Gives owned memory back: from now on the n bytes from offset are the file's pages again. Nobody may read them meanwhile.
+
+        Raises:
+            OSError: the system maps no more; nothing has changed.
+        """
+        cdef int wrong
+        self._check(offset, n)
+        with nogil:
+            wrong = ld_guard_disown(self._fd, self._base + offset, n, offset)
+        if wrong:
+            raise OSError(wrong, os.strerror(wrong), str(self.path))
+
+    cdef _check(self, size_t offset, size_t n):
         if self._base == NULL or offset > self.nbytes or n > self.nbytes - offset:
             raise ValueError("owned beyond the file")
         if (<uintptr_t>self._base + offset) % LD_GUARD_UNIT or n % LD_GUARD_UNIT:
             raise ValueError("owned in parts of units")
-        with nogil:
-            wrong = ld_guard_own(self._fd, self._base + offset, n, offset)
-        if wrong:
-            raise OSError(wrong, os.strerror(wrong), str(self.path))
 
     def close(self):
         """Unmaps and closes; addresses into it are dead."""

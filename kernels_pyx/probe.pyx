@@ -174,7 +174,7 @@ cdef void _call(
     size_t act_stride, int64_t n_act, float *y, size_t y_stride, int64_t k, int64_t n, uint8_t *scratch,
 ) noexcept nogil:
     if is_many:
-        (kernels.many_f32 if f32 else kernels.many)(w, w_stride, act, act_stride, n_act, y, y_stride, k, n, scratch)
+        (kernels.many_f32 if f32 else kernels.many)(w, w_stride, act, act_stride, n_act, y, y_stride, k, n, scratch, w + n * w_stride)
     else:
         (kernels.few_f32 if f32 else kernels.few)(w, w_stride, act, act_stride, n_act, y, y_stride, k, n)
 

@@ -3,12 +3,15 @@
 from engine.errors import (
     Cancelled,
     ContextFull,
+    DeviceLost,
     EngineBug,
     EngineError,
     GgufError,
     InvalidRequest,
     ModelChanged,
+    OutOfDeviceMemory,
     OutOfMemory,
+    PlacementError,
     TemplateError,
     UnsupportedModel,
 )
@@ -16,12 +19,15 @@ from engine.errors import (
 __all__ = [
     "Cancelled",
     "ContextFull",
+    "DeviceLost",
     "EngineBug",
     "EngineError",
     "GgufError",
     "InvalidRequest",
     "ModelChanged",
+    "OutOfDeviceMemory",
     "OutOfMemory",
+    "PlacementError",
     "TemplateError",
     "UnsupportedModel",
 ]

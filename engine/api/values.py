@@ -13,6 +13,7 @@ __all__ = [
     "RANGES",
     "ChatMessage",
     "CpuSample",
+    "DeviceShare",
     "FinishReason",
     "HardwareSnapshot",
     "KvType",
@@ -37,11 +38,20 @@ class ChatMessage:
 
 
 @dataclass(frozen=True, slots=True)
+class DeviceShare:
+    """What a loaded model holds on one device: `numa0`, `gpu0`; name: as its maker calls it, empty for the machine's memory."""
+
+    device: str
+    name: str
+    nbytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class ModelInfo:
     """A loaded or inspected model. `quant` is the label of the largest share of the bytes, e.g. Q4_1.
 
     `exact_formats`: formats of the file that are multiplied exactly, as f32, and so several times slower.
-    derived_bytes: of weights that loading makes beside those of the file.
+    derived_bytes: of weights that loading makes beside those of the file. devices: of a loaded model, where it lies.
     """
 
     path: str
@@ -59,6 +69,7 @@ class ModelInfo:
     warnings: tuple[str, ...] = ()
     exact_formats: tuple[str, ...] = ()
     derived_bytes: int = 0
+    devices: tuple[DeviceShare, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

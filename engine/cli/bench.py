@@ -25,6 +25,7 @@ from engine.cli.output import write_json, write_text
 from engine.errors import InvalidRequest
 from engine.gguf.groups import exact_formats
 from engine.hardware.sampler import cpu_name
+from engine.placement.placement import Gpu
 from engine.runtime.kv_cache import token_bytes
 from kernels_pyx import probe
 from kernels_pyx.cpu_features import active_isa
@@ -60,6 +61,8 @@ def run(args: argparse.Namespace) -> int:
         raise InvalidRequest("-r must be at least 1")
     longest = max(args.d) + max(*args.p, *args.n, 1)
     with opened(args, longest) as direct:
+        while direct.model.settling:  # a chat settles while its user types
+            direct.model.settle()
         options = load_options(args)
         cost = work(direct, options)
         threads = options.n_threads or len(os.sched_getaffinity(0))
@@ -74,12 +77,15 @@ def run(args: argparse.Namespace) -> int:
                 taken = seconds(direct, kind, n, depth, options.prefill_chunk)
                 samples[test].append(n / sum(taken))
                 slowest[test].append(max(taken) / median(taken))
-        rows = [row(test, rates, slowest[test], cost, threads, max(limits)) for test, rates in samples.items()]
+        limit = max(limits) if reads_memory(direct) else None
+        rows = [row(test, rates, slowest[test], cost, threads, limit) for test, rates in samples.items()]
         slow = exact_formats(direct.file)
+        shares = direct.model.shares
         result = {
             "rows": rows,
             "exact_formats": slow,
             "ops": op_times(direct),
+            "devices": [{"id": str(device), "name": name, "bytes": nbytes} for device, name, nbytes in shares],
             "machine": {"cpu": cpu_name(), "system": platform.platform(), "read_limit_gbps": [round(one, 2) for one in limits]},
             "versions": {"layerdeck": engine.VERSION, "python": platform.python_version(), "numpy": np.__version__},
         }
@@ -87,6 +93,8 @@ def run(args: argparse.Namespace) -> int:
         write_json(result)
     else:
         write_text("".join(line(one) for one in rows))
+        for device, name, nbytes in shares if len(shares) > 1 else ():
+            write_text(f"{device}{' ' if name else ''}{name}: {nbytes / 1e9:.2f} GB\n")
         if slow:
             write_text(f"{', '.join(slow)}: exact, several times slower\n")
     return 0
@@ -174,9 +182,11 @@ def projections(mixer: Attention | Mla | DeltaNet) -> list[Linear]:
 
 
 def row(
-    test: tuple[str, int, int], rates: list[float], slowest: list[float], cost: Work, threads: int, limit: float
+    test: tuple[str, int, int], rates: list[float], slowest: list[float], cost: Work, threads: int, limit: float | None
 ) -> dict[str, Any]:
     """One line of the result. gbps: weights and KV cache read in decode; gops: multiply-adds of the weights, twice.
+
+    limit: None where most of that is read from the memory of GPUs.
 
     slowest_token: that of each repetition, in medians of its tokens.
     """
@@ -191,7 +201,7 @@ def row(
         "samples_tok_s": [round(one, 2) for one in rates],
         "slowest_token": [round(one, 2) for one in slowest] if kind == "tg" else None,
         "gbps": round(rate * bytes_per_token / 1e9, 2) if kind == "tg" else None,
-        "read_limit_gbps": round(limit, 2),
+        "read_limit_gbps": None if limit is None else round(limit, 2),
         "gops": round(2 * cost.multiply_adds * rate / 1e9, 1),
         "isa": active_isa(),
     }
@@ -200,8 +210,15 @@ def row(
 def line(one: dict[str, Any]) -> str:
     """A row for people."""
     rate = f"{median(one['samples_tok_s']):>9.1f} tok/s"
-    speed = f"{one['gbps']} of {one['read_limit_gbps']} GB/s" if one["gbps"] is not None else f"{one['gops']} Gop/s"
+    read = f"{one['gbps']}" if one["read_limit_gbps"] is None else f"{one['gbps']} of {one['read_limit_gbps']}"
+    speed = f"{read} GB/s" if one["gbps"] is not None else f"{one['gops']} Gop/s"
     return f"{one['test']:>8} at {one['depth']:>5}  {rate}  {speed}  ({one['threads']} threads)\n"
+
+
+def reads_memory(direct: Direct) -> bool:
+    """Whether most of the weights lie in the machine's memory, not on GPUs."""
+    held = [one for one in direct.model.residency.holdings if one.owner == "weights"]
+    return 2 * sum(one.nbytes for one in held if isinstance(one.device, Gpu)) <= sum(one.nbytes for one in held)
 
 
 def read_limit_gbps(threads: int) -> float:

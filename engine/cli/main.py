@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 
 import engine
 from engine.cli.output import note
+from engine.cli.shield import shielded
 from engine.errors import EngineError
 
 COMMANDS = {
@@ -25,6 +26,8 @@ COMMANDS = {
     "perplexity": "engine.cli.perplexity",
     "bench": "engine.cli.bench",
     "selftest": "engine.cli.selftest",
+    "estimate": "engine.cli.estimate",
+    "placement": "engine.cli.placement",
 }
 """Command -> its module, imported only when the command runs. A module of one command has `add_arguments(parser)` and
 `run(args) -> exit code`; a module of several has `add_<command>_arguments` and `run_<command>` for each."""
@@ -67,7 +70,7 @@ def _run(name: str, argv: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog=f"layerdeck {name}")
     add_arguments(parser)
     try:
-        args = parser.parse_args(argv)
+        args = parser.parse_args(shielded(name, argv))
     except SystemExit as stop:
         return int(stop.code or 0)
     try:

@@ -21,10 +21,22 @@ def add_load_options(parser: argparse.ArgumentParser) -> None:
     add_model_argument(parser)
     parser.add_argument("-t", "--threads", type=whole_number, default=0, metavar="N", help="threads; 0: one per core (default)")
     parser.add_argument(
-        "-c", "--context", type=whole_number, default=0, metavar="N", help="context in tokens; 0: the model's, up to 8192"
+        "-c",
+        "--context",
+        "--ctx",
+        type=whole_number,
+        default=0,
+        metavar="N",
+        help="tokens of context; 0: the model's, up to 8192",
     )
     parser.add_argument(
         "-b", "--batch", type=whole_number, default=512, metavar="N", help="tokens of a prompt computed at once (default 512)"
+    )
+    parser.add_argument(
+        "--placement",
+        default="",
+        metavar="P",
+        help="what lies where: a placement file, or flags of llama.cpp in quotation marks, e.g. '-ngl 99 -ot exps=CPU'",
     )
     parser.add_argument("-ctk", choices=KV_TYPES, default=None, help="type of cached keys (default f16)")
     parser.add_argument("-ctv", choices=KV_TYPES, default=None, help="type of cached values (default f16)")
@@ -53,6 +65,7 @@ def load_options(args: argparse.Namespace) -> LoadOptions:
         f32_activations=args.f32_activations,
         reference=args.engine == "reference",
         snapshot_bytes=args.snapshots << 20,
+        placement=args.placement,
         overrides=tuple(args.override),
     )
 

@@ -31,13 +31,13 @@ class Machine:
 
 
 def this_machine(env: Mapping[str, str] = os.environ) -> Machine:
-    """What this machine has now; GPUs only if they can be computed on.
+    """What this machine has now; GPUs even where they cannot be computed on, which `problem` says.
 
     Raises:
         InvalidRequest: see `find_gpus`.
     """
     memory, gpus = psutil.virtual_memory(), find_gpus(env)
-    return Machine(int(memory.total), int(memory.available), gpus.usable, gpus.problem)
+    return Machine(int(memory.total), int(memory.available), gpus.found, gpus.problem)
 
 
 def read_machine(path: Path) -> Machine:

@@ -2,9 +2,11 @@
 
     {"layerdeck": "placement", "version": 1, "model": {"architecture": "qwen3moe", "fingerprint": "..."},
      "k_type": "f16", "v_type": "f16", "units": {"embed": "numa0", "mixer.0": "gpu0", ...},
-     "rules": {"tool": "llama.cpp", "words": ["-ngl", "99"]}}
+     "rules": {"tool": "llama.cpp", "words": ["-ngl", "99"], "text": "-ngl 99"}}
 
-Who works is not in it: teams are made for the machine at hand. `rules` is there when the placement was made from them.
+Types of the cache that it does not name are those of the options. Who works is not in it: teams are made for the machine at hand.
+`rules` is there when the placement was made from them; a file with nothing else is for any model, and its rules are resolved when
+it is used.
 """
 
 from __future__ import annotations
@@ -31,10 +33,11 @@ _UNIT = re.compile(r"([a-z]+)(?:\.(\d{1,6}))?")
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """The rules of another tool that a placement was made from, word by word."""
+    """The rules of another tool that a placement was made from, word by word; text: as they were typed."""
 
     tool: str
     words: tuple[str, ...]
+    text: str = ""
 
 
 def fingerprint(spec: ModelSpec) -> str:
@@ -47,19 +50,25 @@ def fingerprint(spec: ModelSpec) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def to_json(placement: Placement, spec: ModelSpec, rules: Rules | None = None) -> str:
-    """The text of the file."""
+def to_json(placement: Placement, spec: ModelSpec, rules: Rules | None = None, *, types: bool = True) -> str:
+    """The text of the file of a placement for a model. types: whether it also chooses the types of the cache."""
     value: dict[str, Any] = {
-        "layerdeck": MARK,
-        "version": VERSION,
         "model": {"architecture": spec.architecture, "fingerprint": fingerprint(spec)},
-        "k_type": placement.k_type,
-        "v_type": placement.v_type,
+        **({"k_type": placement.k_type, "v_type": placement.v_type} if types else {}),
         "units": {str(unit): str(device) for unit, device in placement.units},
     }
-    if rules is not None:
-        value["rules"] = {"tool": rules.tool, "words": list(rules.words)}
-    return json.dumps(value, indent=1, ensure_ascii=False) + "\n"
+    return _text(value, rules)
+
+
+def rules_to_json(rules: Rules) -> str:
+    """The text of a file of rules for any model."""
+    return _text({}, rules)
+
+
+def _text(value: dict[str, Any], rules: Rules | None) -> str:
+    head = {"layerdeck": MARK, "version": VERSION}
+    tail = {} if rules is None else {"rules": {"tool": rules.tool, "words": list(rules.words), "text": rules.text}}
+    return json.dumps(head | value | tail, indent=1, ensure_ascii=False) + "\n"
 
 
 def from_json(text: str, spec: ModelSpec, gpus: Sequence[GpuInfo], options: LoadOptions, where: str) -> Placement:
@@ -80,8 +89,8 @@ def from_json(text: str, spec: ModelSpec, gpus: Sequence[GpuInfo], options: Load
     units = _units(value.get("units"), spec, gpus, where)
     placement = Placement(
         tuple((unit, units[unit]) for unit in units_of(spec)),
-        _kv_type(value.get("k_type"), where),
-        _kv_type(value.get("v_type"), where),
+        _kv_type(value.get("k_type", options.k_type), where),
+        _kv_type(value.get("v_type", options.v_type), where),
         plan_workers(options.n_threads),
     )
     check_caches(placement, where)
@@ -96,15 +105,22 @@ def rules_of(text: str, where: str) -> Rules | None:
     words = rules.get("words") if isinstance(rules, dict) else None
     if not isinstance(words, list) or not all(isinstance(word, str) for word in words) or not isinstance(rules.get("tool"), str):
         raise PlacementError(f"{where}: its rules are not a tool and a list of words; correct the file")
-    return Rules(rules["tool"], tuple(words))
+    return Rules(rules["tool"], tuple(words), str(rules.get("text", "")))
 
 
-def units_in(text: str, where: str) -> tuple[tuple[UnitId, Device], ...]:
-    """The places in a file, without a model to compare them with. Raises: see `from_json`."""
-    value = _object(text, where).get("units")
-    if not isinstance(value, dict):
+def has_units(text: str, where: str) -> bool:
+    """Whether a file says more than rules. Raises: see `from_json`."""
+    return "units" in _object(text, where)
+
+
+def places_in(text: str, where: str) -> tuple[tuple[tuple[UnitId, Device], ...], KvType, KvType]:
+    """The places and cache types in a file, without a model to compare them with. Raises: see `from_json`."""
+    value = _object(text, where)
+    units = value.get("units")
+    if not isinstance(units, dict):
         raise PlacementError(f"{where}: it has no units; correct the file")
-    return tuple((_unit(name, where), _device(device, where)) for name, device in value.items())
+    places = tuple((_unit(name, where), _device(device, where)) for name, device in units.items())
+    return places, _kv_type(value.get("k_type", "f16"), where), _kv_type(value.get("v_type", "f16"), where)
 
 
 def check_caches(placement: Placement, where: str) -> None:

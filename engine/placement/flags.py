@@ -239,6 +239,15 @@ _NOT_HERE = {
 """Flags about places that have no meaning here."""
 
 
+def n_gpus_meant(flags: LlamaFlags) -> int:
+    """How many GPUs a machine has for which the flags were written, at least."""
+    if flags.devices == () or (flags.n_gpu_layers == 0 and not flags.overrides):
+        return 0
+    named = [rule.device for rule in flags.overrides] + list(flags.devices or ())
+    numbers = [int(name.lstrip("CUDAROm")) for name in named if re.fullmatch(r"(?:CUDA|ROCm)\d{1,3}", name)]
+    return max(1, len(flags.tensor_split), flags.main_gpu + 1, *(number + 1 for number in numbers))
+
+
 def to_text(words: Sequence[str]) -> str:
     """Words as one would type them in a shell."""
     return shlex.join(words)

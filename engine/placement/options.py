@@ -15,6 +15,8 @@ KV_TYPES: tuple[KvType, ...] = ("f32", "f16", "q8_0", "int8")
 class LoadOptions:
     """How a model is loaded. n_threads 0: one per core this process may use; n_ctx 0: min(model's context, 8192).
 
+    placement: what lies on which device: flags of llama.cpp, a placement as JSON, or the path of a file with either; empty:
+    everything in the machine's memory.
     snapshot_bytes: what states to go back to may take, in models that have states; 0: 5 % of the memory, 4 GiB at most.
     overrides: keys of the file (the architecture's name may be left out) with values used in place of what it says.
     """
@@ -27,4 +29,5 @@ class LoadOptions:
     f32_activations: bool = False
     reference: bool = False
     snapshot_bytes: int = 0
+    placement: str = ""
     overrides: tuple[tuple[str, bool | int | float | str], ...] = ()

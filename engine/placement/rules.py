@@ -17,7 +17,7 @@ from typing import cast
 from engine.arch.spec import ModelSpec
 from engine.arch.units import UnitId
 from engine.errors import PlacementError
-from engine.gguf.groups import layer_counts
+from engine.gguf import keys
 from engine.gguf.info import GgufFile
 from engine.graph.ops import Graph
 from engine.hardware.gpus import GpuInfo
@@ -57,7 +57,7 @@ def resolve(
     Raises:
         PlacementError: a device that is not there. InvalidRequest: see `plan_workers`.
     """
-    n_layers = sum(layer_counts(file)) or spec.n_layers
+    n_layers = n_layers_of(file) or spec.n_layers
     tensors = tensor_map(flags, file.tensors, n_layers, gpus)
     layers = layer_devices(flags, n_layers, gpus)
     found: list[Difference] = []
@@ -67,6 +67,12 @@ def resolve(
     idle = [rule for rule in flags.overrides if not any(rule.matches(name) for name in file.tensors)]
     notes = tuple(f"-ot {rule.pattern}={rule.device} matches no tensor of this model" for rule in idle if rule.below is None)
     return Resolution(tensors, placement, (*flags.unsupported, *sentences(found)), notes)
+
+
+def n_layers_of(file: GgufFile) -> int:
+    """Layers that the tool counts, those that predict further tokens among them; 0 where the file does not say."""
+    found = file.metadata.get(keys.of(file.architecture, keys.BLOCK_COUNT), 0)
+    return found if isinstance(found, int) else 0
 
 
 def tensor_map(flags: LlamaFlags, names: Iterable[str], n_layers: int, gpus: Sequence[GpuInfo]) -> dict[str, str]:

@@ -11,8 +11,8 @@ from engine.errors import PlacementError
 from engine.gguf.info import GgufFile
 from engine.graph.ops import Graph
 from engine.hardware.gpus import GpuInfo
-from engine.placement.file import from_json
-from engine.placement.flags import parse_flags
+from engine.placement.file import from_json, has_units, rules_of
+from engine.placement.flags import parse_flags, parse_words
 from engine.placement.options import LoadOptions
 from engine.placement.rules import Resolution, name_of, resolve
 from engine.placement.tensors import tensor_uses
@@ -57,6 +57,9 @@ def resolve_source(
     text, where = read_source(source)
     if not is_placement_file(text):
         return resolve(parse_flags(text), spec, graph, file, gpus, options)
+    rules = rules_of(text, where)
+    if rules is not None and not has_units(text, where):
+        return resolve(parse_words(rules.words), spec, graph, file, gpus, options)
     placement = from_json(text, spec, gpus, options, where)
     places = dict(placement.units)
     tensors = {use.name: name_of(places[use.unit]) for use in reversed(tensor_uses(graph))}

@@ -10,8 +10,9 @@ from engine.arch.units import UnitId, UnitKind
 from engine.graph.ops import Attention as AttentionOp
 from engine.graph.ops import Delta, Embed, Experts, Graph, LatentAttention, LatentStore, Linear, Norm, Op, Rope, Route
 
-Use = Literal["matrix", "vector", "turned"]
-"""`matrix`: multiplied as the file holds it; `vector`: read as f32; `turned`: read once, when a derived weight is made of it."""
+Use = Literal["matrix", "vector", "taps", "factors", "turned"]
+"""`matrix`: multiplied as the file holds it; `vector`: read as f32; `taps`: the same, turned round, of a convolution; `factors`:
+read once, for the table of a rotation; `turned`: read once, when a derived weight is made of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,17 +45,17 @@ def _of(op: Op) -> Iterator[tuple[str | None, Use]]:
         case Linear():
             yield from ((op.weight, "matrix"), (op.bias, "vector"))
         case Rope():
-            yield op.rope.factors, "vector"
+            yield op.rope.factors, "factors"
         case AttentionOp():
             yield op.sinks, "vector"
         case LatentStore():
-            yield from ((op.norm.weight, "vector"), (op.rope.factors, "vector"))
+            yield from ((op.norm.weight, "vector"), (op.rope.factors, "factors"))
         case LatentAttention():
             for part in (op.mla.absorb, op.mla.k, op.mla.v):
                 yield part.weight, "turned" if part.transposed else "matrix"
         case Delta():
-            for name in (op.conv, op.dt, op.a, op.norm.weight):
-                yield name, "vector"
+            yield op.conv, "taps"
+            yield from ((name, "vector") for name in (op.dt, op.a, op.norm.weight))
         case Route():
             yield op.routing.bias, "vector"
         case Experts():

@@ -66,8 +66,9 @@ class Stay:
 def stays(lanes: Sequence[Ops], devices: Sequence[Device]) -> tuple[Stay, ...]:
     """How long the buffers of exchanges must keep their place in each lane.
 
-    A sender writes where the receiver has its buffer, as soon as it gets there; only a GPU that takes something from a CPU reads
-    it, when it gets there. What one lane knows of how far another has come are the exchanges between the two alone.
+    A GPU that sends writes where the receiver has its buffer, as soon as it gets there; one that takes something from a CPU reads
+    it, when it gets there. Between two CPUs it may be either. What one lane knows of how far another has come are the exchanges
+    between the two alone.
 
     Raises:
         EngineBug: a buffer is changed that may still be read from elsewhere.
@@ -79,13 +80,14 @@ def stays(lanes: Sequence[Ops], devices: Sequence[Device]) -> tuple[Stay, ...]:
         send, recv = lanes[one.source][one.send], lanes[one.target][one.recv]
         assert isinstance(send, LaneSend) and isinstance(recv, LaneRecv)
         back = [other for other in known if (other.source, other.target) == (one.target, one.source)]
-        if isinstance(devices[one.target], Gpu) and not isinstance(devices[one.source], Gpu):
+        from_gpu, to_gpu = isinstance(devices[one.source], Gpu), isinstance(devices[one.target], Gpu)
+        if not from_gpu:
             after = (other.recv for other in back if other.send > one.recv)
             until = min(after, default=len(lanes[one.source]) - 1)
             for buffer in send.buffers:
                 _unchanged(lanes[one.source], buffer.name, one.send, until)
                 read_until[one.source][buffer.name] = max(until, read_until[one.source].get(buffer.name, 0))
-        else:
+        if from_gpu or not to_gpu:
             from_op = max((other.send for other in back if other.recv < one.send), default=0)
             arrives[one.target] |= {buffer.name: from_op for buffer in recv.buffers}
     return tuple(Stay(*both) for both in zip(arrives, read_until, strict=True))

@@ -25,6 +25,7 @@ from engine.program.lane_ops import (
     LaneRows,
     Turn,
 )
+from engine.program.lane_transfer import LaneChosen, LaneRecv, LaneSend, LaneTell
 from engine.program.plan import Lane
 from engine.runtime.descriptor import Descriptors, Flag, Kind, Memory, Row
 from kernels_pyx.executor import OP_DTYPE
@@ -248,6 +249,32 @@ def _rows(to: Row, op: LaneRows) -> Flag:
     return Flag.OUT_ROWS
 
 
+def _recv(to: Row, op: LaneRecv) -> Flag:
+    to.row["kind"], to.row["flag"] = Kind.RECV, op.flag
+    return _late(op.out_rows)
+
+
+def _send(to: Row, op: LaneSend) -> Flag:
+    to.row["kind"], to.row["flag"] = Kind.SEND, op.flag
+    return _late(op.out_rows)
+
+
+def _chosen(to: Row, op: LaneChosen) -> Flag:
+    to.row["kind"] = Kind.CHOSEN
+    to.put("x", op.choice.chosen)
+    to.put("x2", op.choice.weights)
+    to.choice(op.choice)
+    return _late(op.out_rows)
+
+
+def _tell(to: Row, op: LaneTell) -> Flag:
+    to.row["kind"] = Kind.TELL
+    to.output(0, op.choice.chosen)
+    to.output(1, op.choice.weights)
+    to.choice(op.choice)
+    return _late(op.out_rows)
+
+
 def _exact(f32: bool) -> Flag:
     return Flag.F32 if f32 else Flag(0)
 
@@ -276,4 +303,8 @@ _DESCRIBE: dict[type[LaneOp], Callable[[Row, Any], Flag]] = {
     LaneAdd: _add,
     LaneGatedAct: _gated_act,
     LaneRows: _rows,
+    LaneRecv: _recv,
+    LaneSend: _send,
+    LaneChosen: _chosen,
+    LaneTell: _tell,
 }

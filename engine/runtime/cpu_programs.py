@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from engine.arch.units import UnitId
 from engine.errors import EngineError, InvalidRequest
 from engine.placement.placement import Numa, WorkerPlan
 from engine.program.plan import Lane, Plan
@@ -46,9 +47,11 @@ class CpuPrograms:
         Raises:
             OutOfMemory: no room for the buffers. UnsupportedModel, GgufError: see `Weights`.
         """
+        self._memory = memory  # descriptors hold addresses of what it owns
         lanes = [cpu_lane(plan) for plan in plans]
         nbytes = max(lane.arena_bytes for lane in lanes if lane is not None)
         self.arena = allocate(nbytes, "the working memory", "choose a smaller prefill chunk")
+        self._memory = memory  # programs point into it
         self._pool = Pool(workers.cores)
         self._tables = np.zeros((len(n_blocks), 1, -(-n_ctx // BLOCK)), np.int32)
         self.compiled: list[Compiled | None] = []
@@ -96,7 +99,11 @@ def cpu_lane(plan: Plan) -> Lane | None:
 
 def not_finite(lane: Lane, op: int) -> EngineError:
     """What to say of an op that computed values that are not finite."""
-    unit = lane.ops[op].unit
+    return not_finite_in(lane.ops[op].unit)
+
+
+def not_finite_in(unit: UnitId) -> EngineError:
+    """What to say of a unit in which values became something else than finite numbers."""
     where = f"layer {unit.layer} ({unit.kind})" if unit.layer >= 0 else f"the {unit.kind}"
     return EngineError(f"the model computed non-finite values in {where}; the file is probably damaged, get it again")
 

@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from engine.arch.spec import HeadMatrices, Mla, ModelSpec
+from engine.arch.spec import HeadMatrices
 from engine.errors import Cancelled
-from engine.quants.formats import BY_ID, BY_NAME, QuantFormat
+from engine.estimate.derived import DerivedInfo, derived_format, derived_infos, derived_parts, head_bytes
+from engine.quants.formats import QuantFormat
 from engine.quants.quantise import quantise_q8_0
 from engine.runtime.weights import Weights
 from kernels_pyx.executor import AbortFlag
+
+__all__ = [
+    "DerivedInfo",
+    "DerivedWeight",
+    "DerivedWeights",
+    "derive",
+    "derived_format",
+    "derived_infos",
+    "derived_parts",
+    "head_bytes",
+]
 
 F32 = npt.NDArray[np.float32]
 
@@ -26,51 +38,6 @@ class DerivedWeight:
     type_id: int
     row_bytes: int
     nbytes: int
-
-
-def derived_format(part: HeadMatrices, source_type: int, *, f32: bool) -> QuantFormat:
-    """What a derived weight is stored as: numbers stay what they are, blocks of the file cannot be turned and become Q8_0.
-
-    f32: as exact as the file. Rows that are no whole blocks of Q8_0 become F16.
-    """
-    source = BY_ID[source_type]
-    if source.is_float:
-        return source
-    if f32:
-        return BY_NAME["F32"]
-    return BY_NAME["Q8_0" if part.n_in % BY_NAME["Q8_0"].block == 0 else "F16"]
-
-
-@dataclass(frozen=True, slots=True)
-class DerivedInfo:
-    """A derived weight as `inspect` lists it: made of `tensor`, shape with ne0 first."""
-
-    tensor: str
-    type_name: str
-    shape: tuple[int, int, int]
-    nbytes: int
-
-
-def derived_infos(spec: ModelSpec, types: Mapping[str, int], *, f32: bool = False) -> tuple[DerivedInfo, ...]:
-    """Every weight that loading the model makes. types: ggml type id of each tensor."""
-    return tuple(_info(part, types[part.weight], f32) for part in derived_parts(spec))
-
-
-def _info(part: HeadMatrices, source_type: int, f32: bool) -> DerivedInfo:
-    form = derived_format(part, source_type, f32=f32)
-    nbytes = part.n_heads * part.n_out * form.row_bytes(part.n_in)
-    return DerivedInfo(part.weight, form.name, (part.n_in, part.n_out, part.n_heads), nbytes)
-
-
-def derived_parts(spec: ModelSpec) -> tuple[HeadMatrices, ...]:
-    """What a model's file holds the wrong way round."""
-    return tuple(part for block in spec.blocks if isinstance(block.mixer, Mla) for part in block.mixer.derived)
-
-
-def head_bytes(part: HeadMatrices, source_type: int) -> int:
-    """Bytes of the matrices of all heads as decode reads them."""
-    form = derived_format(part, source_type, f32=False) if part.transposed else BY_ID[source_type]
-    return part.n_heads * part.n_out * form.row_bytes(part.n_in)
 
 
 def derive(weights: Weights, part: HeadMatrices, *, f32: bool) -> tuple[npt.NDArray[np.uint8], QuantFormat]:

@@ -46,6 +46,10 @@ class Kind(IntEnum):
     LATENT_HEADS = 17
     DELTA_ROWS = 20
     DELTA_CHUNKS = 21
+    RECV = 22
+    SEND = 23
+    CHOSEN = 24
+    TELL = 25
 
 
 class Flag(IntFlag):

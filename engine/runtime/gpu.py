@@ -7,16 +7,22 @@ how builds for AMD name their devices.
 from __future__ import annotations
 
 import math
+import os
+import re
 from collections import defaultdict
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 import psutil
+
+# Devices are numbered as the driver's library numbers them, which is asked without torch; read when the first one is opened.
+os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
+
 import torch
 from torch import Tensor
 
-from engine.errors import DeviceLost, OutOfMemory, PlacementError
+from engine.errors import DeviceLost, OutOfDeviceMemory, PlacementError
 from engine.hardware.gpus import find_gpus
 from engine.runtime.residency import Owner
 from engine.triton_kernels.kernels import Allocate
@@ -53,14 +59,17 @@ class GpuDevice:
 
 @contextmanager
 def guarded(device: GpuDevice) -> Iterator[None]:
-    """Turns what torch raises when a device fails into a sentence.
+    """Turns what torch raises when a device fails or is full into a sentence.
 
     Raises:
-        DeviceLost.
+        DeviceLost, OutOfDeviceMemory.
     """
     try:
         yield
-    except (torch.OutOfMemoryError, NotImplementedError):
+    except torch.OutOfMemoryError as error:
+        free = 0 if device.emulated else torch.cuda.mem_get_info(device.torch_device)[0]
+        raise OutOfDeviceMemory("the working memory of a kernel", str(device), _asked(error), free) from error
+    except NotImplementedError:
         raise
     except RuntimeError as error:
         text = str(error)
@@ -72,19 +81,36 @@ def guarded(device: GpuDevice) -> Iterator[None]:
         ) from error
 
 
-def open_gpus() -> tuple[GpuDevice, ...]:
-    """The devices that can be computed on, by index.
+def _asked(error: RuntimeError) -> int:
+    """The bytes that torch says it tried to allocate, 0 where it does not say."""
+    found = re.search(r"allocate ([\d.]+) (bytes|KiB|MiB|GiB)", str(error))
+    return int(float(found[1]) * _UNITS[found[2]]) if found else 0
+
+
+_UNITS = {"bytes": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
+
+
+def open_gpus(indices: Iterable[int]) -> tuple[GpuDevice, ...]:
+    """The devices of these indices; others are left alone, for each that is opened takes some hundred megabytes of its memory.
 
     Raises:
-        InvalidRequest: see `find_gpus`. PlacementError: there is none; why, and what to do.
+        InvalidRequest: see `find_gpus`. PlacementError: one cannot be computed on; why, and what to do.
     """
     gpus = find_gpus()
-    if gpus.found and gpus.found[0].emulated and not gpus.problem:
-        return tuple(GpuDevice(one.index, one.name, torch.device("cpu"), one.capacity, emulated=True) for one in gpus.found)
-    problem = gpus.problem or _why_unusable()
+    emulated = bool(gpus.found) and gpus.found[0].emulated
+    problem = gpus.problem or ("" if emulated else _why_unusable())
     if problem:
         raise PlacementError(f"no part can be placed on a GPU: {problem}")
-    return tuple(_real(i) for i in range(torch.cuda.device_count()))
+    known = {one.index: one for one in gpus.found}
+    wanted = sorted(set(indices))
+    n = len(known) if emulated else torch.cuda.device_count()
+    absent = next((index for index in wanted if not 0 <= index < n), None)
+    if absent is not None:
+        there = ", ".join(f"gpu{index}" for index in range(n))
+        raise PlacementError(f"the placement names gpu{absent}, but there is only {there}; place its parts elsewhere")
+    if emulated:
+        return tuple(GpuDevice(i, known[i].name, torch.device("cpu"), known[i].capacity, emulated=True) for i in wanted)
+    return tuple(_real(i) for i in wanted)
 
 
 def _why_unusable() -> str:
@@ -99,19 +125,6 @@ def _why_unusable() -> str:
 def _real(index: int) -> GpuDevice:
     free, _ = torch.cuda.mem_get_info(index)
     return GpuDevice(index, torch.cuda.get_device_name(index), torch.device("cuda", index), free, emulated=False)
-
-
-def device_of(devices: tuple[GpuDevice, ...], index: int) -> GpuDevice:
-    """The device of an index.
-
-    Raises:
-        PlacementError: there is none.
-    """
-    for device in devices:
-        if device.index == index:
-            return device
-    there = ", ".join(map(str, devices))
-    raise PlacementError(f"the placement names gpu{index}, but there is only {there}; place its parts elsewhere")
 
 
 class GpuMemory:
@@ -150,7 +163,7 @@ class GpuMemory:
         """A tensor of the device, uninitialised unless zeroed. what: its name in the sentence of an error.
 
         Raises:
-            OutOfMemory: with device, bytes asked for and free; nothing has changed. DeviceLost.
+            OutOfDeviceMemory: nothing has changed. DeviceLost.
         """
         nbytes = math.prod(shape) * dtype.itemsize
         if nbytes > self.free:
@@ -159,7 +172,7 @@ class GpuMemory:
         try:
             with guarded(self.device):
                 tensor = make(shape, dtype=dtype, device=self.device.torch_device)
-        except torch.OutOfMemoryError as error:
+        except OutOfDeviceMemory as error:
             raise self._full(what, nbytes) from error
         except RuntimeError as error:  # the CPU's allocator
             if not self.device.emulated:
@@ -189,7 +202,8 @@ class GpuMemory:
         self._held.clear()
         self._small = self._large = 0
         if not self.device.emulated:
-            torch.cuda.empty_cache()
+            with suppress(RuntimeError):  # a lost device has nothing to give back
+                torch.cuda.empty_cache()
 
     def _count(self, nbytes: int, sign: int) -> None:
         if nbytes <= SMALL_BYTES:
@@ -197,8 +211,5 @@ class GpuMemory:
         else:
             self._large += sign * -(-nbytes // SEGMENT) * SEGMENT
 
-    def _full(self, what: str, nbytes: int) -> OutOfMemory:
-        return OutOfMemory(
-            f"{what} needs {nbytes:,} bytes on {self.device} ({self.device.name}) and {self.free:,} of {self.device.capacity:,} "
-            "are free; place fewer layers there, keep experts in the machine's memory, or choose a shorter context"
-        )
+    def _full(self, what: str, nbytes: int) -> OutOfDeviceMemory:
+        return OutOfDeviceMemory(what, str(self.device), nbytes, self.free)

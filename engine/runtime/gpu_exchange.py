@@ -1,23 +1,35 @@
 """What crosses between lanes where a GPU is one side: it writes into the slots of the other lane, or reads from them.
 
 A lane of the CPU has its slots in pinned memory, so that copies go on while the host does something else. Between two GPUs the
-sender writes into the tensors of the receiver.
+sender writes into the tensors of the receiver, or through pinned memory where it cannot.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from engine.placement.placement import Device, Gpu
-from engine.program.lane_ops import LaneRecv, LaneSend
+from engine.program.lane_transfer import LaneRecv, LaneSend
 from engine.program.plan import Lane, Plan
 from engine.runtime.gpu import GpuDevice
 from engine.runtime.gpu_bind import Run
 from engine.runtime.gpu_buffers import StepShape, late_buffers
+
+
+class Flags(Protocol):
+    """See `engine.triton_kernels.handoff.GpuFlags`."""
+
+    def send(self, flag: int, rows: Sequence[tuple[Tensor, Tensor]]) -> None:
+        """Copies of (own rows, the other lane's), and the flag behind them."""
+
+    def take(self, flag: int, rows: Sequence[tuple[Tensor, Tensor]]) -> None:
+        """A wait for the flag, and then copies into the own rows."""
 
 
 def host_views(slots: Tensor, lane: Lane, max_rows: int, shape: StepShape) -> dict[str, Tensor]:
@@ -34,29 +46,49 @@ def host_views(slots: Tensor, lane: Lane, max_rows: int, shape: StepShape) -> di
 
 @dataclass(frozen=True, slots=True)
 class Neighbours:
-    """The buffers of all lanes of a plan, by device and name: tensors of GPUs, padded rows of the CPU."""
+    """The buffers of all lanes of a plan, by device and name: tensors of GPUs, padded rows of the CPU.
+
+    flags: by GPU, for lanes that run side by side; None: their pieces run one after another. apart: (sender, receiver) of which
+    one cannot write into the other's memory; what they exchange goes through `mail`, by flag.
+    """
 
     plan: Plan
     tensors: Mapping[Device, Mapping[str, Tensor]]
+    flags: Mapping[Device, Flags] | None = None
+    apart: frozenset[tuple[Device, Device]] = frozenset()
+    mail: dict[int, list[Tensor]] = field(default_factory=dict)
 
     def exchange(self, device: GpuDevice) -> Callable[[LaneSend | LaneRecv, tuple[Tensor, ...]], Run]:
         """How the lane of `device` sends and takes."""
 
         def run_of(op: LaneSend | LaneRecv, own: tuple[Tensor, ...]) -> Run:
+            pairs = list(zip(own, self._theirs(op, Gpu(device.index), own), strict=False))
             other = op.to if isinstance(op, LaneSend) else op.source
-            if isinstance(op, LaneRecv) and isinstance(other, Gpu):
-                return _nothing  # its sender has written it here
-            theirs = [self.tensors[other][name] for name in self._names(op)]
-            pairs = list(zip(own, theirs, strict=True))
+            if self.flags is not None:
+                flags = self.flags[Gpu(device.index)]
+                return partial(flags.send if isinstance(op, LaneSend) else flags.take, op.flag, pairs)
             if isinstance(other, Gpu):
-                return _Copies([(mine, there) for mine, there in pairs])
+                return Copies(pairs if isinstance(op, LaneSend) else [(there, mine) for mine, there in pairs])
             if device.emulated:
                 flat = [(mine, there[:, : mine.shape[1]]) for mine, there in pairs]
-                return _Copies(flat if isinstance(op, LaneSend) else [(there, mine) for mine, there in flat])
+                return Copies(flat if isinstance(op, LaneSend) else [(there, mine) for mine, there in flat])
             padded = [_Padded(mine, there) for mine, there in pairs]
             return _Calls([one.send if isinstance(op, LaneSend) else one.take for one in padded])
 
         return run_of
+
+    def _theirs(self, op: LaneSend | LaneRecv, here: Gpu, own: tuple[Tensor, ...]) -> list[Tensor]:
+        """What is written or read on the other side; nothing where the other side has written here."""
+        sends = isinstance(op, LaneSend)
+        other = op.to if isinstance(op, LaneSend) else op.source
+        if ((here, other) if sends else (other, here)) in self.apart:
+            if op.flag not in self.mail:
+                pinned = self.flags is not None or own[0].device.type != "cpu"
+                self.mail[op.flag] = [torch.empty(one.shape, dtype=one.dtype, pin_memory=pinned) for one in own]
+            return self.mail[op.flag]
+        if isinstance(other, Gpu) and not sends:
+            return []
+        return [self.tensors[other][name] for name in self._names(op)]
 
     def _names(self, op: LaneSend | LaneRecv) -> list[str]:
         """What the other lane calls the buffers of the op."""
@@ -67,11 +99,9 @@ class Neighbours:
         return [buffer.name for buffer in other.buffers]
 
 
-def _nothing() -> None:
-    pass
+class Copies:
+    """Copies of (source, target), enqueued one after the other."""
 
-
-class _Copies:
     def __init__(self, pairs: list[tuple[Tensor, Tensor]]) -> None:
         self._pairs = pairs
 

@@ -1,4 +1,4 @@
-"""One step of a model of which a part lies on GPUs: the lanes of a plan, piece by piece, or a graph for each piece.
+"""One step of a model of which a part lies on GPUs: the lanes of a plan, piece by piece, or all at once with a graph a GPU.
 
 A piece of a GPU is enqueued and nobody waits for it; before a piece of the CPU runs, what GPUs send it must have arrived. Steps
 of few rows have a fixed shape each, with padding rows, so that what a GPU does for them is captured once and replayed.
@@ -7,50 +7,44 @@ of few rows have a fixed shape each, with padding rows, so that what a GPU does 
 from __future__ import annotations
 
 import time
-from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import Tensor
 
 from engine.arch.spec import ModelSpec
 from engine.errors import Cancelled, EngineBug, EngineError, InvalidRequest
-from engine.placement.placement import Device
 from engine.program.plan import Plan
 from engine.runtime.buckets import pick
-from engine.runtime.cpu_programs import Compiled, CpuPrograms, not_finite, refused
-from engine.runtime.gpu_buffers import LaneTensors, StepShape
-from engine.runtime.gpu_exchange import Neighbours, host_views
-from engine.runtime.gpu_inputs import MAX_SEQS, HostInputs, InputLayout
-from engine.runtime.gpu_lane import WARM_RUNS, GpuLane, Outputs
+from engine.runtime.cpu_programs import CpuPrograms, not_finite, not_finite_in, refused
+from engine.runtime.gpu_bound import Binder, Bound
+from engine.runtime.gpu_buffers import StepShape
+from engine.runtime.gpu_inputs import MAX_SEQS, InputLayout
+from engine.runtime.gpu_lane import WARM_RUNS, GpuLane
 from engine.runtime.gpu_side import GpuSide
-from engine.runtime.pinned import Pinned
+from engine.runtime.gpu_stream import StreamChoice
 from engine.runtime.states import StatePool
 from engine.runtime.step import StepBatch
-from kernels_pyx.arena import Arena
 from kernels_pyx.executor import AbortFlag
+from kernels_pyx.handoff import Handoff
 
-KEPT_SHAPES = 4
-"""Shapes of prefill steps that stay bound: binding takes some milliseconds, and most chunks are of one size."""
-KEPT_OUT = 8
-"""Wanted rows that always have room; for more it is taken for the step alone."""
+if TYPE_CHECKING:
+    from engine.runtime.gpu_handoff import Meeting
 
 F32 = npt.NDArray[np.float32]
 
 
-@dataclass(frozen=True, slots=True)
-class _Bound:
-    """A plan in steps of one shape. lanes: by lane of the plan, None for the CPU's. made: logits that were taken for it alone."""
+class _Work:
+    """What one step is asked to do, and where it goes. index: of the plan."""
 
-    plan: Plan
-    shape: StepShape
-    host: HostInputs
-    lanes: tuple[GpuLane | None, ...]
-    outputs: Outputs | None
-    made: tuple[GpuSide, Tensor] | None
+    def __init__(self, index: int, batch: StepBatch, states: npt.NDArray[np.int32] | None, logits: F32) -> None:
+        self.index = index
+        self.batch = batch
+        self.states = states
+        self.logits = logits
 
 
 class GpuExecutor:
@@ -65,8 +59,11 @@ class GpuExecutor:
         states: StatePool,
         inputs: InputLayout,
         abort: AbortFlag,
+        streamed: Plan | None = None,
     ) -> None:
-        """cpu: None where it has no part in any plan. Owns sides and cpu from now on.
+        """cpu: None where it has no part in any plan, `streamed` behind the others. Owns sides and cpu from now on.
+
+        streamed: the plan of long chunks with the experts of the CPU on GPUs, see `gpu_stream`.
 
         Raises:
             OutOfMemory, DeviceLost.
@@ -75,63 +72,74 @@ class GpuExecutor:
         self.last_step_s = 0.0
         self.profile = False
         self._n_vocab = spec.n_vocab
-        self._sides = {side.name: side for side in sides}
+        self._sides = sides
         self._cpu = cpu
         self._states = states
-        self._inputs = inputs
         self._abort = abort
         self._times: tuple[tuple[str, float], ...] = ()
-        self._bound: OrderedDict[tuple[int, StepShape], _Bound] = OrderedDict()
-        self._closers: list[Callable[[], None]] = []
-        devices = tuple(side.device for side in sides)
-        n_words = inputs.most_words(plan.max_rows for plan in plans)
-        out_words = KEPT_OUT * (spec.n_vocab + 1)
-        self._host = Pinned(Arena(4 * (n_words + out_words)), devices)
-        self._closers.append(self._host.close)
-        self._slots: Pinned | None = None
-        if cpu is not None:
-            self._slots = Pinned(cpu.arena, devices)
-            self._closers.append(self._slots.close)
-        self._words = self._host.bytes[: 4 * n_words].view(torch.int32)
-        self._out = self._host.bytes[4 * n_words :].view(torch.float32)
-        with_head = [lane.device for lane in plans[0].lanes if lane.logits is not None]
-        self._head = next((side for side in sides if side.name in with_head), None)
-        self._logits: Tensor | None = None
-        if self._head is not None:
-            self._logits = self._head.memory.allocate((out_words,), torch.float32, "workspace", "the logits")
+        self._all_plans = plans if streamed is None else (*plans, streamed)
+        self._choice = StreamChoice(streamed is not None)
+        self._binder = Binder(self._all_plans, sides, cpu, inputs, spec.n_vocab)
 
     def warm_up(self, progress: Callable[[int, int], None]) -> None:
-        """Binds and captures every decode plan, the largest first, as all share what kernels take on the way.
+        """Binds what most steps are: decode of one sequence, whole chunks of prompts; compiles and captures them on real devices.
+
+        Other shapes are captured when they come for the first time (decode) or the second time (prompts).
 
         Raises:
             Cancelled: the flag was set. OutOfMemory, DeviceLost.
         """
-        decode = [i for i, plan in enumerate(self.plans) if plan.phase == "decode"]
-        for done, i in enumerate(reversed(decode)):
+        for side in self._sides:
+            side.device.synchronize()  # what was cleared and copied so far was enqueued elsewhere
+        first = [i for i, plan in enumerate(self._all_plans) if plan.phase == "prefill" or plan.max_rows == 1]
+        for done, i in enumerate(first):
             if self._abort.is_set:
                 raise Cancelled("loading was stopped")
-            progress(done, len(decode))
-            rows = self.plans[i].max_rows
-            bound = self._bind(i, StepShape(rows, rows, rows))
-            bound.host.fill(_NOTHING, None)
-            real = [lane for lane in bound.lanes if lane is not None and not lane.stream.device.emulated]
-            for _ in range(WARM_RUNS if real else 0):
-                for piece in self.plans[i].schedule:
-                    lane = bound.lanes[piece.lane]
-                    if lane is not None:
-                        lane.run(piece.first, piece.end)
-            for lane in real:
-                lane.stream.synchronize()
-            for piece in self.plans[i].schedule if real else ():
+            progress(done, len(first))
+            rows = self._all_plans[i].max_rows
+            bound = self._binder.bind(i, StepShape(rows, 1, 1), beside=self._all_plans[i].phase == "decode")
+            if needs_warmth(self._sides):
+                self._make_ready(i, bound)
+
+    def _make_ready(self, index: int, bound: Bound) -> None:
+        """Runs what GPUs do on padding alone, so that all is compiled and all memory taken, and captures it."""
+        bound.ready = True
+        bound.host.fill(_NOTHING, None)
+        self._warm(bound, WARM_RUNS)
+        if index >= len(self.plans) or not bound.capturable:
+            return  # experts come on the way, or rows cross
+        for piece in bound.pieces:
+            lane = bound.lanes[piece.lane]
+            if lane is not None:
+                lane.capture(piece.first, piece.end)
+
+    def _is_due(self, index: int, bound: Bound) -> bool:
+        """Whether a shape that is not captured comes often enough to be worth it."""
+        bound.uses += 1
+        if bound.ready or index >= len(self.plans) or not bound.capturable or not needs_warmth(self._sides):
+            return False
+        return bound.plan.phase == "decode" or bound.uses > 1
+
+    def _warm(self, bound: Bound, times: int) -> None:
+        """Runs the pieces of GPUs; nobody waits for a CPU that has not begun."""
+        if bound.meeting is not None:
+            bound.meeting.host.stop()
+        for _ in range(times):
+            for piece in bound.pieces:
                 lane = bound.lanes[piece.lane]
                 if lane is not None:
-                    lane.capture(piece.first, piece.end)
+                    lane.run(piece.first, piece.end)
+        for side in self._sides:
+            side.stream.synchronize()
+            side.rest()
+        if bound.meeting is not None:
+            bound.meeting.reset()
 
     def step(self, batch: StepBatch) -> F32:
         """Logits [n_out, n_vocab] f32 of the rows that the batch names.
 
         Raises:
-            Cancelled: the abort flag was set. EngineError: values that are not finite; the message names the layer where it can.
+            Cancelled: the abort flag was set. EngineError: values that are not finite; the message names the layer.
             InvalidRequest: a batch that does not fit the model or its caches. DeviceLost, OutOfMemory.
         """
         if not self._sides:
@@ -139,41 +147,79 @@ class GpuExecutor:
         if len(batch.block_tables) > MAX_SEQS:
             return np.concatenate([self.step(part) for part in _parts(batch)])
         index = pick(self.plans, batch)
-        plan = self.plans[index]
+        if self.plans[index].phase == "prefill" and self._choice.streams(len(batch.token_ids)):
+            index = len(self.plans)
+        plan = self._all_plans[index]
         n_rows, n_seqs, n_out = len(batch.token_ids), len(batch.block_tables), len(batch.out_rows)
         fixed = plan.phase == "decode" and n_seqs <= plan.max_rows and n_out <= plan.max_rows
         shape = StepShape(plan.max_rows, plan.max_rows, plan.max_rows) if fixed else StepShape(n_rows, n_seqs, n_out)
         states = batch.states
         if self._states.n_slots and states is None:
             states = self._states.own(n_seqs)
-        bound = self._bind(index, shape)
+        work = _Work(index, batch, states, np.empty((n_out, self._n_vocab), np.float32))
+        bound = self._binder.bind(index, shape, beside=fixed)
+        if self._is_due(index, bound):
+            self._make_ready(index, bound)
         bound.host.fill(batch, states)
-        logits = np.empty((n_out, self._n_vocab), np.float32)
         started = time.perf_counter()
         try:
-            self._run(bound, index, batch, states, logits)
-            self._finish(bound, index, batch, states, logits)
+            if bound.meeting is None:
+                self._run(bound, work)
+            else:
+                self._run_beside(bound, bound.meeting, work)
+            self._finish(bound, work)
+        except BaseException:
+            self._settle()
+            raise
         finally:
-            if bound.made is not None:
-                self._drop((index, shape))
+            self._binder.done(bound)
+            for side in self._sides:
+                side.rest()
         self.last_step_s = time.perf_counter() - started
+        if plan.phase == "prefill":
+            self._choice.took(n_rows, self.last_step_s, streamed=index == len(self.plans))
         if self.profile:
-            self._times = tuple(
-                (call.name, seconds) for lane in bound.lanes if lane is not None for call, seconds in lane.time_calls()
-            )
+            self._times = self._time(bound)
         if batch.states is None:
             self._states.done(n_seqs)
-        return logits
+        return work.logits
+
+    def replay_s(self, n: int = 20) -> float:
+        """Seconds that GPUs take for their part of a decoded token, without what the host does beside it."""
+        bound = self._binder.bind(0, StepShape(1, 1, 1), beside=True)
+        if bound.meeting is not None:
+            bound.meeting.host.stop()
+        started = time.perf_counter()
+        for _ in range(n):
+            for piece in bound.pieces:
+                lane = bound.lanes[piece.lane]
+                if lane is not None:
+                    lane.run(piece.first, piece.end)
+        self._settle()
+        seconds = (time.perf_counter() - started) / n
+        if bound.meeting is not None:
+            bound.meeting.reset()
+        return seconds
 
     def op_times(self) -> tuple[tuple[str, float], ...]:
-        """(op, seconds) of the GPUs' ops of the last step that ran while `profile` was set."""
+        """(kind of op, seconds in all layers) of what GPUs did in the last step that ran while `profile` was set."""
         return self._times
 
-    def _run(self, bound: _Bound, index: int, batch: StepBatch, states: npt.NDArray[np.int32] | None, logits: F32) -> None:
-        """All pieces, and waits for the last."""
+    def _time(self, bound: Bound) -> tuple[tuple[str, float], ...]:
+        if bound.meeting is not None:
+            bound.meeting.host.stop()  # takes do not wait
+        lanes = [lane for lane in bound.lanes if lane is not None]
+        decode = bound.plan.phase == "decode"
+        found = tuple(one for lane in lanes for one in (lane.time_kinds() if decode else lane.time_in_order()))
+        if bound.meeting is not None:
+            bound.meeting.reset()
+        return found
+
+    def _run(self, bound: Bound, work: _Work) -> None:
+        """One piece after another, and waits for the last."""
         before: GpuLane | None = None
         running: list[GpuLane] = []
-        for piece in bound.plan.schedule:
+        for piece in bound.pieces:
             if self._abort.is_set:
                 raise Cancelled("the step was stopped")
             lane = bound.lanes[piece.lane]
@@ -181,7 +227,7 @@ class GpuExecutor:
                 for one in running:
                     one.stream.synchronize()
                 running, before = [], None
-                self._run_cpu(index, piece.first, piece.end, batch, states, logits)
+                self._run_cpu(work, piece.first, piece.end)
                 continue
             if before is not None:
                 lane.stream.after(before.stream)
@@ -191,11 +237,41 @@ class GpuExecutor:
         for one in running:
             one.stream.synchronize()
 
-    def _run_cpu(
-        self, index: int, first: int, end: int, batch: StepBatch, states: npt.NDArray[np.int32] | None, logits: F32
-    ) -> None:
-        compiled = self._compiled(index)
-        assert self._cpu is not None
+    def _settle(self) -> None:
+        """Waits for what a step that failed has enqueued: it still reads the inputs that the next one will overwrite."""
+        for side in self._sides:
+            with suppress(EngineError):
+                side.stream.synchronize()
+
+    def _run_beside(self, bound: Bound, meeting: Meeting, work: _Work) -> None:
+        """All lanes at once, and waits for the last."""
+        if self._abort.is_set:
+            raise Cancelled("the step was stopped")
+        meeting.next_step()
+        try:
+            for piece in bound.pieces:
+                lane = bound.lanes[piece.lane]
+                if lane is not None:
+                    lane.run(piece.first, piece.end)
+            if self._cpu is not None and self._cpu.compiled[work.index] is not None:
+                self._run_cpu(work, 0, -1, meeting.host)
+        except BaseException:
+            meeting.host.stop()  # GPUs may still wait
+            raise
+        finally:
+            for side in self._sides:
+                side.stream.synchronize()
+            problem = meeting.problem()
+            if problem is not None:
+                meeting.reset()
+        if problem is not None:
+            raise problem
+
+    def _run_cpu(self, work: _Work, first: int, end: int, handoff: Handoff | None = None) -> None:
+        compiled = None if self._cpu is None else self._cpu.compiled[work.index]
+        if self._cpu is None or compiled is None:
+            raise EngineBug("a plan has a piece of the CPU that was not compiled")
+        batch = work.batch
         try:
             aborted, bad_op = compiled.program.run(
                 batch.token_ids,
@@ -203,121 +279,60 @@ class GpuExecutor:
                 batch.seq_of_row,
                 self._cpu.fill_tables(batch),
                 batch.out_rows,
-                logits,
+                work.logits,
                 self._abort,
                 None,
-                states,
-                first,
-                end,
+                work.states,
+                first=first,
+                end=end,
+                handoff=handoff,
             )
         except ValueError as error:
             raise refused(error) from error
-        if aborted:
+        if aborted and self._abort.is_set:
             raise Cancelled("the step was stopped")
         if bad_op >= 0:
             raise not_finite(compiled.lane, bad_op)
 
-    def _compiled(self, index: int) -> Compiled:
-        compiled = None if self._cpu is None else self._cpu.compiled[index]
-        if compiled is None:
-            raise EngineBug("a plan has a piece of the CPU that was not compiled")
-        return compiled
-
-    def _finish(self, bound: _Bound, index: int, batch: StepBatch, states: npt.NDArray[np.int32] | None, logits: F32) -> None:
+    def _finish(self, bound: Bound, work: _Work) -> None:
         """Takes the logits over, and looks for the cause where they are not finite."""
-        if bound.outputs is None or not len(logits):
+        if bound.outputs is None or not len(work.logits):
             return
-        rows, sums = bound.outputs.rows(len(logits))
+        rows, sums = bound.outputs.rows(len(work.logits))
         if not bool(torch.isfinite(sums).all()):
-            raise self._cause(bound, index, batch, states)
-        logits[:] = rows.numpy()
+            raise self._cause(bound, work)
+        work.logits[:] = rows.numpy()
 
-    def _cause(self, bound: _Bound, index: int, batch: StepBatch, states: npt.NDArray[np.int32] | None) -> EngineError:
-        """Runs the step again, op by op: what it writes, it wrote before."""
-        scrap = np.empty((len(batch.out_rows), self._n_vocab), np.float32)
-        for piece in bound.plan.schedule:
+    def _cause(self, bound: Bound, work: _Work) -> EngineError:
+        """Runs the step again, piece by piece and op by op: what it writes, it wrote before."""
+        if bound.meeting is not None:
+            bound = self._binder.bind(work.index, bound.shape, beside=False)
+            bound.host.fill(work.batch, work.states)
+        again = _Work(work.index, work.batch, work.states, np.empty_like(work.logits))
+        for piece in bound.pieces:
             lane = bound.lanes[piece.lane]
             if lane is None:
-                self._run_cpu(index, piece.first, piece.end, batch, states, scrap)
+                self._run_cpu(again, piece.first, piece.end)
                 continue
             call = lane.first_bad(piece.first, piece.end)
             if call is not None:
-                where = f"layer {call.unit.layer} ({call.unit.kind})" if call.unit.layer >= 0 else f"the {call.unit.kind}"
-                return EngineError(f"the model computed non-finite values in {where}; the file is probably damaged, get it again")
+                return not_finite_in(call.unit)
             lane.stream.synchronize()
         return EngineError("the model computed non-finite values; the file is probably damaged, get it again")
 
-    def _bind(self, index: int, shape: StepShape) -> _Bound:
-        key = (index, shape)
-        if key in self._bound:
-            self._bound.move_to_end(key)
-            return self._bound[key]
-        plan = self.plans[index]
-        host = HostInputs(self._inputs, shape, self._words.numpy())
-        found: dict[Device, LaneTensors] = {}
-        views: dict[Device, Mapping[str, Tensor]] = {}
-        for lane in plan.lanes:
-            side = self._sides.get(lane.device)
-            if side is not None:
-                found[lane.device] = side.tensors(plan, lane, shape)
-                views[lane.device] = found[lane.device].tensors
-            elif self._slots is not None:
-                views[lane.device] = host_views(self._slots.bytes, lane, plan.max_rows, shape)
-        neighbours = Neighbours(plan, views)
-        outputs, made = self._outputs(shape)
-        lanes: list[GpuLane | None] = []
-        for lane in plan.lanes:
-            side = self._sides.get(lane.device)
-            if side is None:
-                lanes.append(None)
-                continue
-            own = outputs if lane.logits is not None else None
-            lanes.append(side.lane(lane, shape, found[lane.device], neighbours, host, self._words, own))
-        bound = self._bound[key] = _Bound(plan, shape, host, tuple(lanes), outputs, made)
-        self._forget_oldest()
-        return bound
-
-    def _outputs(self, shape: StepShape) -> tuple[Outputs | None, tuple[GpuSide, Tensor] | None]:
-        if self._head is None or self._logits is None:
-            return None, None
-        n = shape.n_out * (self._n_vocab + 1)
-        made = None
-        both, host = self._logits[:n], self._out[:n]
-        if shape.n_out > KEPT_OUT:
-            both = self._head.memory.allocate((n,), torch.float32, "workspace", f"the logits of {shape.n_out} tokens")
-            host, made = torch.empty(n), (self._head, both)
-        size = shape.n_out * self._n_vocab
-        return Outputs(both[:size].view(shape.n_out, self._n_vocab), both[size:], both, host), made
-
-    def _forget_oldest(self) -> None:
-        chunks = [key for key in self._bound if self.plans[key[0]].phase == "prefill"]
-        for key in chunks[:-KEPT_SHAPES]:
-            self._drop(key)
-
-    def _drop(self, key: tuple[int, StepShape]) -> None:
-        bound = self._bound.pop(key, None)
-        if bound is None:
-            return
-        for lane in bound.lanes:
-            if lane is not None:
-                lane.close()
-        if bound.made is not None:
-            side, tensor = bound.made
-            side.memory.give_back(tensor, "workspace")
-
     def close(self) -> None:
         """Ends the workers and frees everything on every device. Idempotent."""
-        for key in tuple(self._bound):
-            self._drop(key)
-        self._logits = None
-        for close in reversed(self._closers):
-            close()
-        self._closers.clear()
-        for side in self._sides.values():
+        self._binder.close()
+        for side in self._sides:
             side.close()
-        self._sides.clear()
+        self._sides = ()
         if self._cpu is not None:
             self._cpu.close()
+
+
+def needs_warmth(sides: Sequence[GpuSide]) -> bool:
+    """Whether something is compiled or captured for these devices."""
+    return not all(side.device.emulated for side in sides)
 
 
 def _parts(batch: StepBatch) -> Iterator[StepBatch]:

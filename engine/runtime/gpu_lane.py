@@ -36,7 +36,7 @@ class GpuStream:
             DeviceLost.
         """
         if self._stream is None:
-            with torch.inference_mode():
+            with guarded(self.device), torch.inference_mode():
                 yield
             return
         on_device = torch.cuda.device(self.device.torch_device)
@@ -105,25 +105,61 @@ class GpuLane:
                     return call
         return None
 
-    def time_calls(self) -> list[tuple[Call, float]]:
-        """Seconds of each call by itself, launches apart where the device is real. The step must have run before."""
-        found = []
+    def time_kinds(self, repeats: int = 5) -> tuple[tuple[str, float], ...]:
+        """(kind of call, seconds of all its calls in one step), where the weights of many layers are more than a cache holds.
+
+        Where a device is real, calls of one kind are captured together, so that launches do not count. The step must have run.
+        """
+        return tuple((kind, self._seconds(calls, repeats)) for kind, calls in self._kinds().items())
+
+    def time_in_order(self) -> tuple[tuple[str, float], ...]:
+        """(kind of call, seconds of all its calls) as they run one after another, launches and all; what the host takes first."""
+        if self.stream.device.emulated:
+            return self.time_kinds()
+        kinds = {id(call): kind for kind, calls in self._kinds().items() for call in calls}
+        found: dict[str, float] = {}
+        with self.stream.current():
+            marks = [torch.cuda.Event(enable_timing=True) for _ in range(len(self.calls) + 1)]
+            started = time.perf_counter()
+            marks[0].record()
+            for call, mark in zip(self.calls, marks[1:], strict=True):
+                call.run()
+                mark.record()
+            found["host enqueue"] = time.perf_counter() - started
+            marks[-1].synchronize()
+        for call, before, after in zip(self.calls, marks, marks[1:], strict=False):
+            kind = kinds[id(call)]
+            found[kind] = found.get(kind, 0.0) + float(before.elapsed_time(after)) / 1e3
+        return tuple(found.items())
+
+    def _kinds(self) -> dict[str, list[Call]]:
+        """The calls of each kind: unit and op, and which of its kind within its unit."""
+        found: dict[str, list[Call]] = {}
+        nth: dict[str, int] = {}
         for call in self.calls:
-            found.append((call, self._seconds(call)))
+            nth[call.name] = nth.get(call.name, 0) + 1
+            unit, _, op = call.name.partition(" ")
+            kind = f"{unit.partition('.')[0]} {op}"
+            found.setdefault(kind if nth[call.name] == 1 else f"{kind} {nth[call.name]}", []).append(call)
         return found
 
-    def _seconds(self, call: Call) -> float:
+    def _seconds(self, calls: Sequence[Call], repeats: int) -> float:
+        if self.stream.device.emulated:
+            started = time.perf_counter()
+            with self.stream.current():
+                for call in calls:
+                    call.run()
+            return time.perf_counter() - started
+        graph = self.stream.capture(calls)
+        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
         with self.stream.current():
-            if self.stream.device.emulated:
-                started = time.perf_counter()
-                call.run()
-                return time.perf_counter() - started
-            start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+            graph.replay()
             start.record()
-            call.run()
+            for _ in range(repeats):
+                graph.replay()
             end.record()
             end.synchronize()
-            return start.elapsed_time(end) / 1e3
+            return float(start.elapsed_time(end)) / 1e3 / repeats
 
     def close(self) -> None:
         """Drops the graphs and the calls. Idempotent."""

@@ -13,18 +13,13 @@ from dataclasses import dataclass
 import psutil
 
 from engine.arch.cache_groups import groups_of
-from engine.arch.spec import Attention, Mla, ModelSpec
-from engine.errors import InvalidRequest, OutOfMemory
-from engine.placement.options import KV_TYPES, KvType
-from engine.runtime.cache_groups import CacheGroup, plan_groups
+from engine.arch.spec import ModelSpec
+from engine.errors import OutOfMemory
+from engine.estimate.cache import BLOCK, DEFAULT_CTX, CacheGroup, context_of, layer_bytes, plan_groups, token_bytes
+from engine.placement.options import KvType
 from kernels_pyx.arena import Arena
-from kernels_pyx.executor import BLOCK as _BLOCK
-from kernels_pyx.executor import kv_head_bytes, v_pad
 
-BLOCK = _BLOCK
-"""Tokens per block."""
-
-DEFAULT_CTX = 8192
+__all__ = ["BLOCK", "DEFAULT_CTX", "KvCache", "LayerCache", "allocate", "context_of", "layer_bytes", "token_bytes"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,35 +30,6 @@ class LayerCache:
     values: int
     block_bytes: int
     group: int
-
-
-def context_of(spec: ModelSpec, n_ctx: int) -> int:
-    """Tokens of context to hold for an asked n_ctx, 0 = min(model's, 8192).
-
-    Raises:
-        InvalidRequest: negative, or more than the model was made for.
-    """
-    if n_ctx < 0 or n_ctx > spec.context_length:
-        raise InvalidRequest(f"a context of {n_ctx} tokens was asked for; this model takes 1 to {spec.context_length}")
-    return n_ctx or min(spec.context_length, DEFAULT_CTX)
-
-
-def token_bytes(spec: ModelSpec, k_type: KvType, v_type: KvType) -> tuple[int, ...]:
-    """Bytes of cache that a token takes in each cache group, and that attention reads of each key it sees."""
-    found = [0] * (max(groups_of(spec).values(), default=-1) + 1)
-    for layer, group in groups_of(spec).items():
-        found[group] += sum(layer_bytes(spec, layer, k_type, v_type)) // BLOCK
-    return tuple(found)
-
-
-def layer_bytes(spec: ModelSpec, layer: int, k_type: KvType, v_type: KvType) -> tuple[int, int]:
-    """Bytes of a layer's keys and values in a block. Latent rows, of the keys' type, are both."""
-    mixer = spec.blocks[layer].mixer
-    k, v = KV_TYPES.index(k_type), KV_TYPES.index(v_type)
-    if isinstance(mixer, Mla):
-        return kv_head_bytes(k, mixer.latent), 0
-    assert isinstance(mixer, Attention)  # other layers are in no group
-    return mixer.n_kv_heads * kv_head_bytes(k, mixer.head_dim), mixer.n_kv_heads * kv_head_bytes(v, v_pad(mixer.v_dim))
 
 
 class KvCache:

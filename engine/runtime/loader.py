@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import numpy.typing as npt
 
 from engine.arch.cache_groups import windows
 from engine.arch.spec import ModelSpec
-from engine.errors import EngineError
+from engine.errors import DeviceLost, EngineError, OutOfDeviceMemory, OutOfMemory, PlacementError, UnsupportedModel
+from engine.estimate.memory import Estimator
+from engine.estimate.moves import with_move
 from engine.gguf.info import GgufFile
 from engine.graph.ops import Embed, Experts, Graph, LatentAttention, Linear
 from engine.graph.reference import ReferenceModel
+from engine.hardware.machine import this_machine
 from engine.placement.options import LoadOptions
-from engine.placement.placement import Gpu, Placement, default_placement
+from engine.placement.placement import Device, Gpu, Numa, Placement, default_placement
 from engine.runtime.cache_groups import BLOCK, CacheGroup, plan_groups
+from engine.runtime.choice import choose_placement
 from engine.runtime.derived import head_bytes
 from engine.runtime.executor import Executor, PlanRunner
 from engine.runtime.kv_cache import KvCache, context_of
+from engine.runtime.owning import Owning
 from engine.runtime.residency import Holding, Residency
 from engine.runtime.states import StatePool, plan_slots, snapshot_budget
 from engine.runtime.step import StepBatch
@@ -26,6 +32,7 @@ from engine.runtime.weights import Weights
 from kernels_pyx.executor import AbortFlag
 
 Progress = Callable[[str, int, int], None]
+NO_NAMES: Mapping[Device, str] = {}
 
 
 class LoadedModel:
@@ -42,11 +49,18 @@ class LoadedModel:
         state_slots: tuple[int, int],
         stepper: PlanRunner | ReferenceModel,
         residency: Residency,
+        notes: tuple[str, ...] = (),
+        names: Mapping[Device, str] = NO_NAMES,
+        owning: Owning | None = None,
     ) -> None:
+        """notes: what of the placement that was asked for could not be met, one sentence each. names: of GPUs."""
+        self.notes = notes
+        self._names = names
         self.spec = spec
         self.n_ctx = n_ctx
         self.cache_groups = groups
-        self.residency = residency
+        self._residency = residency
+        self._owning = owning
         self._weights = weights
         self._cache = cache
         self._states = states
@@ -66,7 +80,30 @@ class LoadedModel:
             self._weights.check_lost()  # explains every other failure
             raise
         self._weights.check_lost()
+        if self._owning is not None:
+            self._owning.beside_steps(self.last_step_s)
         return logits
+
+    @property
+    def residency(self) -> Residency:
+        """What lies where by now."""
+        return self._residency if self._owning is None else self._residency.owned(self._owning.owned_bytes)
+
+    @property
+    def settling(self) -> bool:
+        """Whether weights are still to be taken into memory of our own. Steps run at any time, a little slower until then."""
+        return self._owning is not None and not self._owning.done
+
+    @property
+    def owns(self) -> bool:
+        """Whether weights lie in memory of our own, which the system cannot take."""
+        return self._owning is not None and self._owning.owned_bytes > 0
+
+    def settle(self) -> None:
+        """For when there are no steps to make: takes more weights, or gives some back where the system is short of memory."""
+        if self._owning is not None:
+            self._owning.advance()
+            self._owning.relieve()
 
     @property
     def executor(self) -> PlanRunner | None:
@@ -78,6 +115,14 @@ class LoadedModel:
         """Seconds that the last step spent in its program; 0 for the reference model."""
         return 0.0 if self.executor is None else self.executor.last_step_s
 
+    @property
+    def shares(self) -> tuple[tuple[Device, str, int], ...]:
+        """(device, what its maker calls it, bytes held there) of every device in use."""
+        held: Counter[Device] = Counter()
+        for holding in self.residency.holdings:
+            held[holding.device] += holding.nbytes
+        return tuple((device, self._names.get(device, ""), held[device]) for device in sorted(held))
+
     def check_identity(self) -> None:
         """Raises ModelChanged when the file is no longer the one that was loaded. Takes microseconds."""
         self._weights.check_identity()
@@ -85,6 +130,8 @@ class LoadedModel:
     def close(self) -> None:
         """Gives memory and threads back. Idempotent."""
         self._stepper.close()
+        if self._owning is not None:
+            self._owning.close()
         if self._cache is not None:
             self._cache.close()
         if self._states is not None:
@@ -137,22 +184,69 @@ def _compiled(
     progress: Progress,
     abort: AbortFlag,
 ) -> LoadedModel:
-    placement = default_placement(spec, options)
     names = _matrices(graph)
     for name, n_in in names.items():
         weights.matrix(name, n_in)
     types = {name: file.tensors[name].type_id for name in names}
-    if any(isinstance(device, Gpu) for device in placement.devices):
-        # Not with the module: torch takes a second to import and hundreds of megabytes, which a CPU alone has no use for.
-        from engine.runtime.gpu_loader import load_placed
-
-        placed = load_placed(file, spec, graph, options, placement, n_ctx, weights, types, undo, progress, abort)
-        residency = Residency(placed.holdings, _read_per_token(file, graph))
-        groups = placed.cache.groups
-        return LoadedModel(
-            spec, n_ctx, groups, weights, placed.cache, placed.states, placed.state_slots, placed.executor, residency
+    placement, notes = choose_placement(file, spec, graph, options)
+    if not any(isinstance(device, Gpu) for device in placement.devices):
+        return _on_cpu(file, spec, graph, options, placement, notes, n_ctx, weights, types, undo, progress, abort)
+    before = len(undo)
+    try:
+        return _on_devices(file, spec, graph, options, placement, notes, n_ctx, weights, types, undo, progress, abort)
+    except (DeviceLost, OutOfMemory, PlacementError, UnsupportedModel) as error:
+        if options.placement:
+            raise
+        # Nobody asked for GPUs: the model runs all the same.
+        while len(undo) > before:
+            undo.pop()()
+        told = (*notes, f"No GPU is used: {error}.")
+        return _on_cpu(
+            file, spec, graph, options, default_placement(spec, options), told, n_ctx, weights, types, undo, progress, abort
         )
-    return _on_cpu(file, spec, graph, options, placement, n_ctx, weights, types, undo, progress, abort)
+
+
+def _on_devices(
+    file: GgufFile,
+    spec: ModelSpec,
+    graph: Graph,
+    options: LoadOptions,
+    placement: Placement,
+    notes: tuple[str, ...],
+    n_ctx: int,
+    weights: Weights,
+    types: dict[str, int],
+    undo: list[Callable[[], None]],
+    progress: Progress,
+    abort: AbortFlag,
+) -> LoadedModel:
+    # Not with the module: torch takes a second to import and hundreds of megabytes, which a CPU alone has no use for.
+    from engine.runtime.gpu_loader import load_placed
+
+    machine = this_machine()  # as it was before anything was taken
+    try:
+        placed = load_placed(file, spec, graph, options, placement, n_ctx, weights, types, undo, progress, abort)
+    except OutOfDeviceMemory as error:
+        raise with_move(error, Estimator(spec, graph, file.tensors, options, machine), placement) from error
+    owning = None
+    if placed.on_cpu:
+        shares = {name: share for name, share in _shares(graph).items() if name in placed.on_cpu}
+        later = sum(one.nbytes for one in placed.holdings if isinstance(one.device, Numa) and one.owner != "weights")
+        owning = weights.owning(shares, len(placement.workers.cores), later)
+    return LoadedModel(
+        spec,
+        n_ctx,
+        placed.cache.groups,
+        weights,
+        placed.cache,
+        placed.states,
+        placed.state_slots,
+        placed.executor,
+        Residency(placed.holdings, _read_per_token(file, graph)),
+        notes,
+        placed.names,
+        owning,
+    )
 
 
 def _on_cpu(
@@ -161,6 +255,7 @@ def _on_cpu(
     graph: Graph,
     options: LoadOptions,
     placement: Placement,
+    notes: tuple[str, ...],
     n_ctx: int,
     weights: Weights,
     types: dict[str, int],
@@ -189,19 +284,21 @@ def _on_cpu(
     )
     undo.append(executor.close)
     nbytes = weights.touch(types, lambda done, total: progress("weights", done, total), abort)
-    owned = weights.own(types, len(placement.workers.cores), abort)
     home = placement.devices[0]
-    holdings = (
-        Holding(home, "weights", nbytes, mapped=not owned),
-        Holding(home, "derived", executor.ropes.nbytes + executor.derived.nbytes + weights.derived_bytes),
+    later = (
         Holding(home, "kv", sum(group.n_needed * group.block_bytes for group in cache.groups)),
         Holding(home, "kept windows", sum((group.n_blocks - group.n_needed) * group.block_bytes for group in cache.groups)),
         *((Holding(home, "state", states.nbytes),) if states.nbytes else ()),
         Holding(home, "workspace", executor.workspace_bytes),
     )
-    return LoadedModel(
-        spec, n_ctx, cache.groups, weights, cache, states, slots, executor, Residency(holdings, _read_per_token(file, graph))
+    holdings = (
+        Holding(home, "weights", nbytes, mapped=True),
+        Holding(home, "derived", executor.ropes.nbytes + executor.derived.nbytes + weights.derived_bytes),
+        *later,
     )
+    owning = weights.owning(_shares(graph), len(placement.workers.cores), sum(one.nbytes for one in later))
+    residency = Residency(holdings, _read_per_token(file, graph))
+    return LoadedModel(spec, n_ctx, cache.groups, weights, cache, states, slots, executor, residency, notes, owning=owning)
 
 
 def _matrices(graph: Graph) -> dict[str, int]:
@@ -216,6 +313,19 @@ def _matrices(graph: Graph) -> dict[str, int]:
             found |= {op.gate: op.x.width, op.up: op.x.width, op.down: op.n_ff}
         elif isinstance(op, LatentAttention):
             found |= {one.weight: one.n_in for one in (op.mla.absorb, op.mla.k, op.mla.v) if not one.transposed}
+    return found
+
+
+def _shares(graph: Graph) -> dict[str, float]:
+    """The part of each matrix that one decoded token reads: all of a linear layer, the chosen experts, a row of the embedding."""
+    found = {op.weight: 0.0 for op in graph.ops if isinstance(op, Embed)}
+    for op in graph.ops:
+        if isinstance(op, Linear):
+            found[op.weight] = 1.0
+        elif isinstance(op, Experts):
+            found |= dict.fromkeys((op.gate, op.up, op.down), op.chosen.width / op.n_experts)
+        elif isinstance(op, LatentAttention):
+            found |= {one.weight: 1.0 for one in (op.mla.absorb, op.mla.v) if not one.transposed}
     return found
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from engine.placement.placement import Device
@@ -32,3 +32,13 @@ class Residency:
     def nbytes(self, owner: Owner | None = None) -> int:
         """Bytes of one owner, or of all."""
         return sum(holding.nbytes for holding in self.holdings if owner is None or holding.owner == owner)
+
+    def owned(self, nbytes: int) -> Residency:
+        """The same with nbytes of the mapped weights in memory of our own."""
+        if not nbytes:
+            return self
+        mapped = next(one for one in self.holdings if one.owner == "weights" and one.mapped)
+        nbytes = min(nbytes, mapped.nbytes)
+        parts = (replace(mapped, nbytes=mapped.nbytes - nbytes), replace(mapped, nbytes=nbytes, mapped=False))
+        others = tuple(one for one in self.holdings if one is not mapped)
+        return replace(self, holdings=tuple(one for one in parts if one.nbytes) + others)

@@ -5,46 +5,15 @@ Who holds which slot is the business of callers; for batches that name none, eac
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 import numpy.typing as npt
-import psutil
 
-from engine.arch.spec import DeltaNet, DeltaShape, ModelSpec
+from engine.arch.spec import ModelSpec
 from engine.errors import InvalidRequest
+from engine.estimate.states import MAX_RUNNING, plan_slots, snapshot_budget, state_bytes, state_shapes
 from engine.runtime.kv_cache import allocate
 
-MAX_SNAPSHOT_BYTES = 4 << 30
-SNAPSHOT_SHARE = 0.05
-"""Of the machine's memory: what snapshots may take, unless told otherwise, and at most MAX_SNAPSHOT_BYTES."""
-MAX_SNAPSHOTS = 64
-MAX_RUNNING = 8
-"""Sequences that run at once."""
-
-
-def state_bytes(spec: ModelSpec) -> int:
-    """Bytes of the state of one sequence, however long it is: f32, of every recurrent layer."""
-    return sum(4 * shape.state_floats for _, shape in _shapes(spec))
-
-
-def snapshot_budget(asked: int) -> int:
-    """Bytes that snapshots may take: as asked for, 0 = what is right for this machine."""
-    return asked or min(MAX_SNAPSHOT_BYTES, int(psutil.virtual_memory().total * SNAPSHOT_SHARE))
-
-
-def plan_slots(spec: ModelSpec, budget: int) -> tuple[int, int]:
-    """(slots for states, how many of them are for snapshots), within `budget` bytes but one at least; (0, 0): no states.
-
-    A sequence that runs needs two more slots, to read and to write, and one slot marks a state on the way. Where slots are large,
-    fewer sequences run at once, so that they take about as much as snapshots may.
-    """
-    size = state_bytes(spec)
-    if not size:
-        return 0, 0
-    n_snapshots = min(MAX_SNAPSHOTS, max(1, budget // size))
-    n_running = min(MAX_RUNNING, max(1, budget // (2 * size)))
-    return n_snapshots + 2 * n_running + 1, n_snapshots
+__all__ = ["MAX_RUNNING", "StatePool", "plan_slots", "snapshot_budget", "state_bytes"]
 
 
 class StatePool:
@@ -56,7 +25,7 @@ class StatePool:
         Raises:
             OutOfMemory: more than is free.
         """
-        shapes = [(layer, shape) for layer, shape in _shapes(spec) if layers is None or layer in layers]
+        shapes = [(layer, shape) for layer, shape in state_shapes(spec) if layers is None or layer in layers]
         self.slot_bytes = sum(4 * shape.state_floats for _, shape in shapes)
         self.n_slots = n_slots
         self.layers: dict[int, int] = {}
@@ -88,9 +57,3 @@ class StatePool:
         """Gives the memory back. Idempotent."""
         if self._arena is not None:
             self._arena.close()
-
-
-def _shapes(spec: ModelSpec) -> Iterator[tuple[int, DeltaShape]]:
-    for block in spec.blocks:
-        if isinstance(block.mixer, DeltaNet):
-            yield block.index, block.mixer.shape

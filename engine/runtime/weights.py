@@ -3,34 +3,21 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from errno import ENOMEM
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import numpy as np
 import numpy.typing as npt
-import psutil
 
 from engine.errors import Cancelled, GgufError, ModelChanged, UnsupportedModel
 from engine.gguf.info import GgufFile, ShardInfo, TensorInfo
 from engine.quants.formats import BY_ID
 from engine.quants.reference import dequantise
+from engine.runtime.owning import Owning, pieces_of
 from kernels_pyx.executor import AbortFlag
 from kernels_pyx.guard import MappedFile
 
 TOUCH_BYTES = 8 << 20
 """Progress is told, and a cancel noticed, at least this often."""
-
-OWN_BYTES = 32 << 20
-"""Read at a time into memory of our own, and by one thread."""
-OWN_THREADS = 8
-"""At most; each holds OWN_BYTES beside the mapping while it reads."""
-GAP_BYTES = 4 << 20
-"""What lies between two tensors is taken along up to so many bytes: norms, biases."""
-OWN_AT_MOST = 8 << 30
-"""Larger models stay in the system's cache of files: loading must not take longer than reading what is used."""
-OWN_SHARE = 0.5
-"""Of the memory that is free."""
 
 
 class Weights:
@@ -154,47 +141,9 @@ class Weights:
         self.check_lost()
         return total
 
-    def own(self, names: Iterable[str], n_threads: int, abort: AbortFlag) -> int:
-        """Takes the named tensors into memory of our own where they are few enough; returns the bytes taken, 0 where they stay.
-
-        To be called before anybody reads by address. A flag that is set leaves the rest mapped.
-
-        Raises:
-            ModelChanged: part of a file is gone.
-        """
-        parts = list(self._units(names))
-        if sum(size for _, _, size in parts) > min(OWN_AT_MOST, OWN_SHARE * psutil.virtual_memory().available):
-            return 0
-
-        def take(part: tuple[int, int, int]) -> int:
-            shard, start, size = part
-            if abort.is_set:
-                return 0
-            try:
-                self._maps[shard].own(start, size)
-            except OSError as error:
-                if error.errno == ENOMEM:
-                    return 0
-                name = self._maps[shard].path.name
-                raise ModelChanged(f"{name} could not be read any more ({error}); load it again") from error
-            return size
-
-        with ThreadPoolExecutor(max(1, min(n_threads, OWN_THREADS))) as threads:
-            return sum(threads.map(take, parts))
-
-    def _units(self, names: Iterable[str]) -> Iterator[tuple[int, int, int]]:
-        """Where the named tensors lie, as (shard, offset, bytes) for `own`: tensors side by side are taken together."""
-        runs: list[list[int]] = []
-        for tensor in sorted((self.tensor(name) for name in set(names)), key=lambda one: (one.shard, one.offset)):
-            end = tensor.offset + tensor.nbytes
-            if runs and runs[-1][0] == tensor.shard and tensor.offset - runs[-1][2] < GAP_BYTES:
-                runs[-1][2] = end
-            else:
-                runs.append([tensor.shard, tensor.offset, end])
-        for shard, first, end in runs:
-            start, size = self._maps[shard].whole_units(first, end - first)
-            for at in range(0, size, OWN_BYTES):
-                yield shard, start + at, min(OWN_BYTES, size - at)
+    def owning(self, shares: Mapping[str, float], n_threads: int, promised_bytes: int) -> Owning:
+        """What takes the named tensors into memory of our own. shares: the part of each that a decoded token reads."""
+        return Owning(self._maps, tuple(pieces_of(self._maps, map(self.tensor, shares), shares)), n_threads, promised_bytes)
 
     def check_lost(self) -> None:
         """Raises ModelChanged when the system could not deliver a part of a mapped file."""

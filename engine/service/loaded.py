@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 from engine.api.events import Event
-from engine.api.values import LoadOptions, ModelInfo
+from engine.api.values import DeviceShare, LoadOptions, ModelInfo
 from engine.arch.registry import build_spec
 from engine.arch.spec import ModelSpec
 from engine.errors import HelperDied
@@ -107,13 +107,14 @@ def load(
         _close_templates(templates, warming)
         raise
     info = model_info(file, spec, path)
-    warnings = opened.warnings + info.warnings + too_many_threads(options.n_threads)
+    warnings = opened.warnings + info.warnings + too_many_threads(options.n_threads) + model.notes
+    devices = tuple(DeviceShare(str(device), name, nbytes) for device, name, nbytes in model.shares)
     return Loaded(
         model=model,
         tokenizer=tokenizer,
         prompts=PromptBuilder(tokenizer, templates, template_of(file)),
         session=Session(model, tokenizer, options.prefill_chunk, emit),
-        info=replace(info, n_ctx=model.n_ctx, isa=active_isa(), warnings=warnings),
+        info=replace(info, n_ctx=model.n_ctx, isa=active_isa(), warnings=warnings, devices=devices),
         templates=templates,
         warming=warming,
         prefill_chunk=options.prefill_chunk,
@@ -144,7 +145,7 @@ def too_many_threads(n_threads: int) -> tuple[str, ...]:
 
 
 def _sentence(clause: str) -> str:
-    return f"{clause[0].upper()}{clause[1:]}."
+    return f"{clause[0].upper()}{clause[1:].removesuffix('.')}."
 
 
 def _warm_up(templates: TemplateHelper) -> None:

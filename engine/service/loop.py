@@ -31,7 +31,7 @@ class Loop:
         """Takes and steps; returns when the mailbox is closed, with everything ended and freed."""
         state = self._state
         while not self._mailbox.closed:
-            command = self._mailbox.take(0 if state.answering else state.seconds_to_reading())
+            command = self._mailbox.take(state.patience_s())
             if command is not None:
                 self._carry_out(command)
                 continue
@@ -53,10 +53,13 @@ class Loop:
 
     def _step(self) -> None:
         loaded = self._state.loaded
-        if loaded is None or loaded.session.idle or not self._mailbox.start(loaded.session.active()):
+        if loaded is None or not self._mailbox.start(loaded.session.active()):
             return
         try:
-            loaded.session.step()
+            if loaded.session.idle:
+                loaded.model.settle()
+            else:
+                loaded.session.step()
         except Exception as error:
             log.exception("bug in a step")
             failed = loaded.session.active()

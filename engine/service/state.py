@@ -14,6 +14,9 @@ from engine.service.loaded import Loaded
 from engine.service.mailbox import Mailbox
 from kernels_pyx.executor import AbortFlag
 
+OWNER_LOOKS_S = 5.0
+"""Who has taken memory from the system looks so often whether it should give some back."""
+
 
 @dataclass(slots=True)
 class SensorWatch:
@@ -54,9 +57,14 @@ class State:
         self.emit(Sensors(watch.request_id, watch.sampler.sample()))
         watch.due = max(watch.due + watch.period_s, time.monotonic())
 
-    def seconds_to_reading(self) -> float | None:
-        """How long until a reading is due; None while nobody watches."""
-        return None if self.watch is None else max(0.0, self.watch.due - time.monotonic())
+    def patience_s(self) -> float | None:
+        """How long the thread may wait for a command: until a reading is due, not at all while there is work, None for ever."""
+        if self.answering or (self.loaded is not None and self.loaded.model.settling):
+            return 0
+        waits = [] if self.watch is None else [max(0.0, self.watch.due - time.monotonic())]
+        if self.loaded is not None and self.loaded.model.owns:
+            waits.append(OWNER_LOOKS_S)
+        return min(waits, default=None)
 
     def drop_model(self) -> None:
         """Ends every answer and frees the model."""

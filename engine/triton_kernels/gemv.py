@@ -194,8 +194,10 @@ def weights_of(matrix: Matrix) -> Tensor:
         ValueError: they are not aligned as kernels read them.
     """
     weights = matrix.data[matrix.first :]
-    if weights.data_ptr() % 4:
-        raise ValueError(f"weights at byte {matrix.first} of their tensor are not 4-byte aligned")
+    size = BLOCKS[matrix.format].type_size
+    alignment = 2 if size % 4 == 2 else 4  # of 17 bytes too, which are taken from aligned words
+    if weights.data_ptr() % alignment:
+        raise ValueError(f"{matrix.format} weights at byte {matrix.first} of their tensor are not {alignment}-byte aligned")
     return weights
 
 

@@ -23,11 +23,13 @@ class LinearKernels:
     """See `engine.triton_kernels.kernels.Kernels` for each method.
 
     Up to FEW_ROWS rows are multiplied as 8-bit codes with the blocks as they lie; more are multiplied as bf16, or by f32 in exact
-    runs.
+    runs. asm: with PTX; early: small kernels are launched before what is before them has ended, which devices from compute
+    capability 9 on can.
     """
 
-    def __init__(self, allocate: Allocate, *, asm: bool) -> None:
+    def __init__(self, allocate: Allocate, *, asm: bool, early: bool = False) -> None:
         self._asm = asm
+        self._early = early
         self._workspace = Workspace(allocate)
 
     def supports(self, op: Literal["embed", "linear", "experts"], format: str) -> str | None:
@@ -65,7 +67,7 @@ class LinearKernels:
 
     def prepare(self, x: Tensor, acts: Acts, *, rows: Tensor | None, norm: NormWeight | None) -> None:
         """acts = x, gathered, normed, quantised."""
-        quantise.prepare(x, acts, rows, norm)
+        quantise.prepare(x, acts, rows, norm, early=self._early)
 
     def linear(
         self,

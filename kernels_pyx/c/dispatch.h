@@ -21,9 +21,10 @@ typedef enum { LD_ISA_SCALAR = 0, LD_ISA_AVX2 = 1, LD_ISA_AVXVNNI = 2, LD_ISA_AV
 typedef void (*ld_linear_few)(const uint8_t *w, size_t w_stride, const uint8_t *act, size_t act_stride, int64_t n_act, float *y,
                               size_t y_stride, int64_t k, int64_t n);
 // The same for many activations: unpacks a tile of weight rows once into scratch (64-byte aligned, ld_many_scratch_bytes(k)
-// bytes) and multiplies it with all activations: compute-bound.
+// bytes) and multiplies it with all activations: compute-bound. Rows beyond the last one, that the caller comes to next, lie at
+// `next`: the first of them are asked for meanwhile.
 typedef void (*ld_linear_many)(const uint8_t *w, size_t w_stride, const uint8_t *act, size_t act_stride, int64_t n_act, float *y,
-                               size_t y_stride, int64_t k, int64_t n, uint8_t *scratch);
+                               size_t y_stride, int64_t k, int64_t n, uint8_t *scratch, const uint8_t *next);
 typedef void (*ld_quantize)(const float *x, uint8_t *act, int64_t k);
 typedef void (*ld_to_f32)(const uint8_t *w, float *y, int64_t k);
 

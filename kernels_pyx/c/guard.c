@@ -2,11 +2,20 @@
 #include "guard.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <unistd.h>
+
+#ifndef MADV_POPULATE_READ
+#define MADV_POPULATE_READ 22
+#endif
+#ifndef MADV_COLLAPSE
+#define MADV_COLLAPSE 25
+#endif
 
 #define PAGE 4096ul
 #define REPLACED (1ul << 20) // zero pages laid down by one fault: a truncated file has lost everything that follows
@@ -81,6 +90,8 @@ uint8_t *ld_guard_map(int fd, size_t size, int *slot) {
         atomic_store(&ranges[i].used, 0);
         return NULL;
     }
+    // Where files may lie in huge pages (ext4 since Linux 6.16, XFS, btrfs), what is read through this mapping does.
+    madvise(base, size, MADV_HUGEPAGE);
     atomic_store(&ranges[i].lost, 0);
     atomic_store(&ranges[i].base, (uintptr_t)base);
     atomic_store(&ranges[i].end, (uintptr_t)base + size);
@@ -115,35 +126,90 @@ void ld_guard_touch(const uint8_t *at, size_t n, const int32_t *abort) {
         size_t step = n - done < TOUCH_STEP ? n - done : TOUCH_STEP;
         uintptr_t from = (uintptr_t)(at + done) & ~(PAGE - 1);
         if (all_resident(from, (uintptr_t)(at + done) + step)) continue;
-        madvise((void *)from, (uintptr_t)(at + done) + step - from, MADV_WILLNEED); // advice: failing is fine
+        // MADV_WILLNEED, for before Linux 5.14, reads into small pages. Where the file has ended both fail, and the loop meets it.
+        size_t length = (uintptr_t)(at + done) + step - from;
+        if (madvise((void *)from, length, MADV_POPULATE_READ)) madvise((void *)from, length, MADV_WILLNEED);
         for (size_t i = 0; i < step; i += PAGE) sink += at[done + i];
         sink += at[done + step - 1];
     }
     (void)sink;
 }
 
-int ld_guard_own(int fd, uint8_t *at, size_t n, int64_t offset) {
-    size_t all = n + LD_GUARD_UNIT, done = 0;
+// The file's own pages again, from the system's cache or from the disk.
+static int map_again(int fd, uint8_t *at, size_t n, int64_t offset) {
+    return mmap(at, n, PROT_READ, MAP_SHARED | MAP_FIXED, fd, offset) == MAP_FAILED ? errno : 0;
+}
+
+static int fill(int fd, uint8_t *to, size_t n, int64_t offset) {
+    for (size_t done = 0; done < n;) {
+        ssize_t got = pread(fd, to + done, n - done, offset + (int64_t)done);
+        if (got == 0) return EIO;
+        if (got < 0 && errno != EINTR) return errno;
+        done += got > 0 ? (size_t)got : 0;
+    }
+    return 0;
+}
+
+int ld_guard_own(int fd, uint8_t *at, size_t n, int64_t offset, int drop) {
+    size_t all = n + LD_GUARD_UNIT;
     uint8_t *room = mmap(NULL, all, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (room == MAP_FAILED) return errno;
     uint8_t *from = (uint8_t *)(((uintptr_t)room + LD_GUARD_UNIT - 1) / LD_GUARD_UNIT * LD_GUARD_UNIT);
     madvise(from, n, MADV_HUGEPAGE);
-    int wrong = 0;
-    while (done < n && !wrong) {
-        ssize_t got = pread(fd, from + done, n - done, offset + (int64_t)done);
-        if (got > 0)
-            done += (size_t)got;
-        else if (got == 0)
-            wrong = EIO;
-        else if (errno != EINTR)
-            wrong = errno;
+    int wrong = fill(fd, from, n, offset);
+    if (!wrong && mprotect(from, n, PROT_READ)) wrong = errno;
+    if (!wrong && mremap(from, n, n, MREMAP_MAYMOVE | MREMAP_FIXED, at) == MAP_FAILED) {
+        wrong = errno;
+        map_again(fd, at, n, offset); // it may have been unmapped before the move failed
     }
-    if (!wrong && (mprotect(from, n, PROT_READ) || mremap(from, n, n, MREMAP_MAYMOVE | MREMAP_FIXED, at) == MAP_FAILED)) wrong = errno;
     if (wrong) {
         munmap(room, all);
         return wrong;
     }
     if (from > room) munmap(room, (size_t)(from - room));
     if (room + all > from + n) munmap(from + n, (size_t)(room + all - (from + n)));
+    if (drop) posix_fadvise(fd, offset, (off_t)n, POSIX_FADV_DONTNEED); // only now: what is mapped is not given up
+    // Where no huge page was free, the system can still copy small ones together: now more is free.
+    int64_t huge = ld_guard_huge(at, n);
+    if (huge >= 0 && (size_t)huge < n) madvise(at, n, MADV_COLLAPSE);
     return 0;
+}
+
+int ld_guard_disown(int fd, uint8_t *at, size_t n, int64_t offset) { return map_again(fd, at, n, offset); }
+
+// ioctl PAGEMAP_SCAN of Linux 6.7, Documentation/admin-guide/mm/pagemap.rst: not in the headers of every system that we build on.
+typedef struct {
+    uint64_t size, flags, start, end, walk_end, vec, vec_len, max_pages;
+    uint64_t category_inverted, category_mask, category_anyof_mask, return_mask;
+} scan_request;
+typedef struct {
+    uint64_t start, end, categories;
+} scan_region;
+#define SCAN _IOWR('f', 16, scan_request)
+#define SCAN_HUGE (1ul << 6)
+#define SCAN_REGIONS 64
+
+int64_t ld_guard_huge(const uint8_t *at, size_t n) {
+    int fd = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return -1;
+    scan_region found[SCAN_REGIONS];
+    scan_request ask = {.size = sizeof ask, .start = (uintptr_t)at, .end = (uintptr_t)at + n, .vec = (uintptr_t)found,
+                        .vec_len = SCAN_REGIONS, .category_mask = SCAN_HUGE, .return_mask = SCAN_HUGE};
+    int64_t bytes = 0;
+    while (ask.start < ask.end) {
+        int regions = ioctl(fd, SCAN, &ask);
+        if (regions < 0) {
+            bytes = -1;
+            break;
+        }
+        for (int i = 0; i < regions; i++) bytes += (int64_t)(found[i].end - found[i].start);
+        ask.start = ask.walk_end;
+    }
+    close(fd);
+    return bytes;
+}
+
+int64_t ld_guard_populate(const uint8_t *at, size_t n) {
+    madvise((void *)at, n, MADV_POPULATE_READ); // Linux 5.14; without it, and where the file has ended, there is less to find
+    return ld_guard_huge(at, n);
 }

@@ -6,6 +6,8 @@
 #pragma once
 #include <stdint.h>
 
+#include "handoff.h"
+
 #define LD_MAX_WEIGHTS 4
 #define LD_BLOCK 32           // tokens per KV block
 #define LD_LOGITS (-2)        // as y_offset: the output is step_state.logits
@@ -35,7 +37,11 @@ typedef enum {
     LD_OP_LATENT_HEADS = 17, // many rows: keys W_0 c and values W_1 c of each head are made on the way -> y, final
     LD_OP_DELTA_ROWS = 20,   // decode: gated DeltaNet, a row a sequence, split over value heads
     LD_OP_DELTA_CHUNKS = 21, // prefill: the same for chunks of rows, split over key heads
-    LD_N_OPS = 22
+    LD_OP_RECV = 22,      // rows that come from elsewhere, see handoff.h: every worker waits for them
+    LD_OP_SEND = 23,      // rows that go elsewhere: who first comes here, where all are done with what was before, says so
+    LD_OP_CHOSEN = 24,    // routes from ids of experts x[r] (int32, -1 = none of ours) and their weights x2[r]
+    LD_OP_TELL = 25,      // y_0[r] = ids of experts (int32), y_1[r] = their weights, from routes
+    LD_N_OPS = 26
 } ld_op_kind;
 
 enum {
@@ -113,7 +119,7 @@ typedef enum { LD_KV_F32 = 0, LD_KV_F16 = 1, LD_KV_Q8_0 = 2, LD_KV_INT8 = 3, LD_
     F(int32_t, "i4", n_used)          /* experts that a row passes */                                                            \
     F(int32_t, "i4", n_groups)        /* ROUTE: equal groups of experts; > 1: only experts of the best groups are chosen */      \
     F(int32_t, "i4", n_groups_used)                                                                                              \
-    F(int32_t, "i4", reserved)        /* 0 */                                                                                    \
+    F(int32_t, "i4", flag)            /* RECV, SEND: which flag of the handoff */                                                \
     F(int64_t, "i8", routes_offset)   /* ld_routes in the arena */                                                               \
     F(uint64_t, "u8", pick_bias)      /* ROUTE: const float*, added to the likelihoods that are compared, 0 = none */            \
     F(double, "f8", weight_scale)     /* ROUTE: factor of the weights */                                                         \
@@ -172,6 +178,8 @@ typedef struct {
     int64_t logits_stride;
     const int32_t *abort;       // not 0: stop at the next op
     int64_t *op_ns;             // NULL, or [n_ops]: wall nanoseconds of each op as the caller's thread saw it
+    int64_t first, end;         // the ops to run: a piece of the step, which goes on where the piece before left the arena
+    const ld_handoff *handoff;  // how RECV and SEND meet others; NULL: the caller has seen to it and they do nothing
 
     int64_t max_chunks;         // over the rows, for ATTEND_ROWS without a window
     int32_t bad_op;             // 1 + index of the first op whose input was not finite, 0 = none

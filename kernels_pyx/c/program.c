@@ -38,7 +38,7 @@ struct ld_program {
     counter *counters; // [n_ops]
     share *shares;     // [n_ops][n_workers]
     hold *holds;       // [n_workers]
-    int64_t n_ops, max_rows, max_position, n_groups, n_states, n_vocab, scratch_stride;
+    int64_t n_ops, max_rows, max_position, n_groups, n_states, n_vocab, n_flags, scratch_stride;
     int64_t n_blocks[LD_MAX_GROUPS];
     int64_t window[LD_MAX_GROUPS]; // the widest that an op of the group reads, 0 = all keys, -1 = no op reads any
     int n_workers;
@@ -99,12 +99,22 @@ static const char *widen(ld_program *p, const ld_op *op) {
     return NULL;
 }
 
+// What is sent is there: no task of the ops before is still under way.
+static const char *check_meeting(ld_program *p, const ld_op *op, int *open) {
+    int crosses = op->kind == LD_OP_SEND || op->kind == LD_OP_RECV;
+    if (crosses && op->flag >= p->n_flags) p->n_flags = op->flag + 1;
+    if (op->kind == LD_OP_SEND && *open) return "workers do not meet before a send";
+    *open = op->flags & LD_F_SYNC ? 0 : *open || !crosses;
+    return NULL;
+}
+
 ld_program *ld_program_new(const ld_op *ops, int64_t n_ops, uint8_t *base, int64_t bytes, int64_t max_rows, int64_t max_position,
                            const int64_t *n_blocks, int64_t n_groups, int64_t n_states, int n_workers, const ld_table *table, char *message,
                            size_t message_size) {
     ld_program *p = calloc(1, sizeof *p);
     const char *wrong = p ? NULL : "no memory";
     int64_t at = 0, scratch = 0;
+    int open = 0; // tasks since the workers met
     if (p) {
         *p = (ld_program){.n_ops = n_ops, .max_rows = max_rows, .max_position = max_position, .n_groups = n_groups, .n_states = n_states,
                           .n_workers = n_workers, .table = table, .attn = ld_attn_for(table->isa), .base = base,
@@ -125,6 +135,7 @@ ld_program *ld_program_new(const ld_op *ops, int64_t n_ops, uint8_t *base, int64
         node->own_rows = ops[at].kind == LD_OP_EXPERTS_DOWN ? max_rows * ops[at].n_used : LD_FEW_MAX;
         wrong = ld_node_check(node, max_rows, bytes, table);
         if (!wrong) wrong = widen(p, &node->op);
+        if (!wrong) wrong = check_meeting(p, &node->op, &open);
         if (wrong) break;
         if (node->op.kind == LD_OP_LINEAR) ld_linear_split(node, n_workers);
         if (node->op.kind == LD_OP_ROUTE) ld_route_split(node, max_rows, n_workers);
@@ -191,6 +202,9 @@ const char *ld_program_check(const ld_program *p, const ld_step_state *s) {
     if (s->n_rows < 1 || s->n_rows > p->max_rows) return "the number of rows does not fit the program";
     if (s->n_out < 0 || s->n_out > p->max_rows || s->n_seqs < 1) return "the number of wanted rows or sequences is wrong";
     if (s->n_groups != p->n_groups) return "the number of cache groups is wrong";
+    if (s->first < 0 || s->first > s->end || s->end > p->n_ops) return "there are no such ops";
+    if (s->handoff && s->handoff->n_flags < p->n_flags) return "the handoff has too few flags";
+    if (s->handoff && ld_handoff_load(s->handoff, -1)) return "the handoff was stopped and not reset";
     for (int64_t r = 0; r < s->n_rows; r++) {
         if (s->token_ids[r] < 0 || s->token_ids[r] >= p->n_vocab) return "a token id is out of range";
         if (s->positions[r] < 0 || s->positions[r] >= p->max_position) return "a position is beyond the context";
@@ -220,7 +234,7 @@ void ld_program_start(ld_program *p, ld_step_state *s) {
     }
     p->state = s;
     atomic_store(&p->stopped, 0);
-    for (int64_t i = 0; i < p->n_ops; i++) {
+    for (int64_t i = s->first; i < s->end; i++) {
         int64_t tasks = p->counters[i].tasks = ld_node_tasks(&p->nodes[i], s);
         atomic_store_explicit(&p->counters[i].done, 0, memory_order_relaxed);
         atomic_store_explicit(&p->counters[i].finished, 0, memory_order_relaxed);
@@ -243,6 +257,12 @@ static int64_t now_ns(void) {
 static int stopped(ld_program *p) {
     if (__atomic_load_n(p->state->abort, __ATOMIC_RELAXED)) atomic_store(&p->stopped, 1);
     return atomic_load_explicit(&p->stopped, memory_order_relaxed);
+}
+
+static void give_up(ld_program *p) {
+    p->state->aborted = 1;
+    atomic_store(&p->stopped, 1);
+    if (p->state->handoff) ld_handoff_stop(p->state->handoff, LD_STOPPED);
 }
 
 static void note_bad_op(ld_program *p, int64_t i) {
@@ -308,17 +328,34 @@ static int64_t take(ld_program *p, int64_t i, int worker) {
     return -1;
 }
 
+// Tells others, or waits for them: each worker for itself. 0 when the step was stopped.
+static int cross(ld_program *p, const ld_op *op, int worker) {
+    const ld_handoff *handoff = p->state->handoff;
+    int64_t began = worker ? 0 : now_ns();
+    if (op->kind == LD_OP_SEND)
+        ld_handoff_signal(handoff, op->flag);
+    else if (!ld_handoff_wait(handoff, op->flag, p->state->abort))
+        return 0;
+    if (!worker) ld_handoff_stamp(handoff, op->flag, began, op->kind == LD_OP_SEND ? began : now_ns());
+    return 1;
+}
+
 void ld_program_worker(void *program, int worker) {
     ld_program *p = program;
     ld_ctx ctx = {.table = p->table, .attn = p->attn, .words = p->table->words, .state = p->state, .base = p->base,
                   .scratch = p->scratch + worker * p->scratch_stride};
-    int64_t since = 0, *times = worker ? NULL : p->state->op_ns, before = times ? now_ns() : 0;
-    for (int64_t i = 0; i < p->n_ops; i++) {
+    int64_t since = p->state->first, *times = worker ? NULL : p->state->op_ns, before = times ? now_ns() : 0;
+    for (int64_t i = since; i < p->state->end; i++) {
         const ld_node *node = &p->nodes[i];
+        int crosses = p->state->handoff && (node->op.kind == LD_OP_SEND || node->op.kind == LD_OP_RECV);
+        if (crosses && !cross(p, &node->op, worker)) {
+            give_up(p);
+            return;
+        }
         hold *mine = ld_node_claims(node, ld_node_rows(node, p->state)) ? &p->holds[worker] : NULL;
         for (int64_t task; (task = take(p, i, worker)) >= 0;) {
             if (stopped(p)) {
-                p->state->aborted = 1;
+                give_up(p);
                 return;
             }
             if (mine) __atomic_store_n(&mine->task, (uint64_t)(i + 1) << 32 | (uint64_t)task, __ATOMIC_RELEASE);
@@ -326,7 +363,7 @@ void ld_program_worker(void *program, int worker) {
         }
         if (p->nodes[i].op.flags & LD_F_SYNC) {
             if (!wait_done(p, &ctx, worker, since, i)) {
-                p->state->aborted = 1;
+                give_up(p);
                 return;
             }
             since = i + 1;

@@ -18,7 +18,7 @@ void ld_program_free(ld_program *program);
 
 // NULL when the step fits the program, else what is wrong with it. Must be asked before each run: the ops trust the state.
 const char *ld_program_check(const ld_program *program, const ld_step_state *state);
-// Arms the program for one step; then every worker of the team calls ld_program_worker once.
+// Arms the program for the ops [first, end) of one step; then every worker of the team calls ld_program_worker once.
 void ld_program_start(ld_program *program, ld_step_state *state);
 void ld_program_worker(void *program, int worker);
 

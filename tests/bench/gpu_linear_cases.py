@@ -34,7 +34,7 @@ def allocate(shape: tuple[int, ...], dtype: str) -> Tensor:
     return torch.empty(shape, dtype=getattr(torch, dtype), device=DEVICE)
 
 
-KERNELS = LinearKernels(allocate, asm=True)
+KERNELS = LinearKernels(allocate, asm=True, early=True)
 
 
 def weights(name: str, n_in: int, n_out: int, n_matrices: int = 1) -> Matrix:
@@ -198,11 +198,12 @@ def many_case(name: str, fmt: str, n_in: int, n_out: int, n_rows: int, *, gate: 
         if gate:
             gemm.gated_linear_of_many(acts, *sets[i], (None, None), out, "silu", space, asm=True)
         else:
-            gemm.linear_of_many(acts, sets[i], [None], [out], space, add=False, softcap=0.0, asm=True)
+            gemm.linear_of_many(acts, sets[i], [None], [out], space, add=True, softcap=0.0, asm=True)
 
     def check(tile: object) -> float:
         want = torch.empty_like(out)
         TORCH.linear(plain(x), sets[0], [None] * count, [want], "silu" if gate else "store", 0.0)
+        out.zero_()
         run(0, tile)
         return difference(out, want)
 
@@ -219,7 +220,12 @@ def small_cases() -> Iterator[Case]:
     for width in (2048, 4096):
         x, norm = lossless(1, width), NormWeight(torch.ones(width, device=DEVICE), 1e-6)
         acts = KERNELS.acts(allocate, 1, width, frozenset({"Q4_K"}), f32=False)
-        yield small_case(f"norm and 8 bits {width}", lambda x=x, acts=acts, norm=norm: quantise.prepare(x, acts, None, norm))
+        for early in (False, True):
+
+            def prepare(x=x, acts=acts, norm=norm, early=early) -> None:
+                quantise.prepare(x, acts, None, norm, early=early)
+
+            yield small_case(f"norm, 8 bits {width}{' early' if early else ''}", prepare)
     wide, rows = lossless(1, 12288), lossless(8, 768)
     for x in (wide, rows):
         acts = KERNELS.acts(allocate, *x.shape, frozenset({"Q4_K"}), f32=False)
@@ -229,7 +235,7 @@ def small_cases() -> Iterator[Case]:
         acts, scores = prepared(x, "F32"), allocate((n_rows, 128), "float32")
         choice = Choice(allocate((n_rows, 8), "int32"), allocate((n_rows, 8), "float32"))
         arrivals = torch.zeros(1, dtype=torch.int32, device=DEVICE)
-        for tile in (Tile(2, 128, 4), Tile(1, 128, 4), Tile(4, 64, 4)):
+        for tile in (Tile(1, 128, 2), Tile(1, 128, 1), Tile(2, 128, 4), Tile(1, 128, 4)):
 
             def call(acts=acts, router=router, scores=scores, choice=choice, arrivals=arrivals, tile=tile) -> None:
                 route.route_few(acts, router, None, None, scores, choice, Routing(), arrivals, asm=True, tile=tile)

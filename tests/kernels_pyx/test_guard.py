@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import platform
 import resource
 import subprocess
 import sys
@@ -100,6 +101,7 @@ def test_owned_bytes_stay_where_and_what_they_were(tmp_path: Path) -> None:
     assert 4 << 20 <= n <= mapped.nbytes - offset
     mapped.own(offset, n)
     assert bytes(seen) == content
+    assert mapped.in_huge_pages(offset, n) in (None, n)
     os.truncate(path, 8192)
     assert bytes(seen[offset : offset + n]) == content[offset : offset + n]
     assert mapped.lost == 0
@@ -108,4 +110,54 @@ def test_owned_bytes_stay_where_and_what_they_were(tmp_path: Path) -> None:
     assert bytes(seen[offset : offset + n]) == content[offset : offset + n]
     with pytest.raises(ValueError, match="units"):
         mapped.own(offset + 1, n)
+    mapped.close()
+
+
+def test_what_is_given_back_is_the_file_again(tmp_path: Path) -> None:
+    path = tmp_path / "weights"
+    path.write_bytes(b"a" * (6 << 20))
+    mapped = MappedFile(path)
+    offset, n = mapped.whole_units(0, mapped.nbytes)
+    mapped.own(offset, n, drop=True)
+    with path.open("r+b") as stream:
+        stream.seek(offset)
+        stream.write(b"b" * n)
+    seen = (ctypes.c_uint8 * n).from_address(mapped.address + offset)
+    assert bytes(seen) == b"a" * n
+    mapped.disown(offset, n)
+    assert bytes(seen) == b"b" * n
+    os.truncate(path, 4096)
+    mapped.touch(0, mapped.nbytes, AbortFlag())
+    assert mapped.lost > 0
+    for refused in (mapped.disown, mapped.own, mapped.in_huge_pages):
+        with pytest.raises(ValueError, match="units"):
+            refused(offset + 1, n - (2 << 20))
+        with pytest.raises(ValueError, match="beyond"):
+            refused(offset, n + (64 << 20))
+    mapped.close()
+
+
+def file_system(path: Path) -> str:
+    """The type of the file system that holds a path."""
+    mounts = [line.split() for line in Path("/proc/mounts").read_text().splitlines()]
+    return max((len(point), kind) for _, point, kind, *_ in mounts if path.resolve().is_relative_to(point))[1]
+
+
+def test_a_cold_file_is_read_into_huge_pages(tmp_path: Path) -> None:
+    release = tuple(map(int, platform.release().split(".")[:2]))
+    if release < (6, 16) or file_system(tmp_path) not in ("ext4", "xfs"):
+        pytest.skip("the file system keeps files in small pages")
+    path = tmp_path / "weights"
+    content = np.random.default_rng(4).integers(0, 256, 9 << 20, np.uint8).tobytes()
+    with path.open("wb") as stream:
+        for start in range(0, len(content), 4096):
+            stream.write(content[start : start + 4096])
+            stream.flush()
+        os.fsync(stream.fileno())
+        os.posix_fadvise(stream.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    mapped = MappedFile(path)
+    mapped.touch(0, mapped.nbytes, AbortFlag())
+    offset, n = mapped.whole_units(0, mapped.nbytes)
+    assert mapped.in_huge_pages(offset, n) in (None, n)
+    assert bytes((ctypes.c_uint8 * mapped.nbytes).from_address(mapped.address)) == content
     mapped.close()

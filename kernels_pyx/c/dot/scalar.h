@@ -247,8 +247,8 @@ static inline void ld_many_by_few(ld_linear_few few, const uint8_t *w, size_t w_
 #define LD_FEW_PASS w, w_stride, act, act_stride, n_act, y, y_stride, k, n
 
 #define LD_SCALAR_MANY(op, name) \
-    static void ld_##op##_##name##_scalar(LD_FEW_ARGS, uint8_t *scratch) { \
-        (void)scratch; \
+    static void ld_##op##_##name##_scalar(LD_FEW_ARGS, uint8_t *scratch, const uint8_t *next) { \
+        (void)scratch, (void)next; \
         ld_many_by_few(ld_few##_##name##_scalar, LD_FEW_PASS); \
     }
 

@@ -70,12 +70,30 @@ static int bad_row_gate(const ld_op *op, int64_t rows, int64_t bytes) {
     return op->flags & LD_F_ROW_GATE && !inside(op->share_offset, op->share_stride, 1, rows, bytes);
 }
 
+static const char *check_routes(const ld_op *op, int64_t rows, int64_t bytes) {
+    if (op->n_used < 1 || op->n_used > op->n_experts || op->n_used > LD_MAX_USED || op->n_experts > 1 << 16) return "bad experts";
+    if (op->routes_offset < 0 || op->routes_offset % 64 ||
+        op->routes_offset + ld_routes_bytes(op->n_experts, rows * op->n_used) > bytes)
+        return "routes outside the arena";
+    return NULL;
+}
+
+static const char *check_exchange(const ld_op *op, int64_t rows, int64_t bytes) {
+    const char *wrong = check_routes(op, rows, bytes);
+    if (wrong) return wrong;
+    int tells = op->kind == LD_OP_TELL;
+    int64_t ids = tells ? op->y_offset[0] : op->x_offset, weights = tells ? op->y_offset[1] : op->x2_offset;
+    int64_t strides[] = {tells ? op->y_stride[0] : op->x_stride, tells ? op->y_stride[1] : op->x2_stride};
+    return inside(ids, strides[0], op->n_used, rows, bytes) && inside(weights, strides[1], op->n_used, rows, bytes)
+               ? NULL
+               : "a choice outside the arena";
+}
+
 static const char *check_experts(const ld_node *node, int64_t rows, int64_t bytes, const ld_table *table) {
     const ld_op *op = &node->op;
-    if (op->n_used < 1 || op->n_used > op->n_experts || op->n_used > LD_MAX_USED || op->n_experts > 1 << 16) return "bad experts";
+    const char *bad = check_routes(op, rows, bytes);
+    if (bad) return bad;
     int64_t slots = rows * op->n_used;
-    if (op->routes_offset < 0 || op->routes_offset % 64 || op->routes_offset + ld_routes_bytes(op->n_experts, slots) > bytes)
-        return "routes outside the arena";
     if (op->kind == LD_OP_ROUTE) {
         if (op->n_weights != 1 || op->w_rows[0] != op->n_experts || op->y_offset[0] == LD_LOGITS) return "a router of another size";
         if (op->n_groups > 1 && (op->n_experts % op->n_groups || op->n_groups_used < 1 || op->n_groups_used > op->n_groups ||
@@ -226,6 +244,10 @@ const char *ld_node_check(const ld_node *node, int64_t rows, int64_t bytes, cons
     case LD_OP_LATENT_HEADS: return check_latent(op, rows, bytes, table);
     case LD_OP_DELTA_ROWS:
     case LD_OP_DELTA_CHUNKS: return check_delta(op, rows, bytes);
+    case LD_OP_RECV:
+    case LD_OP_SEND: return op->flag >= 0 && op->flag < 1 << 16 ? NULL : "a flag that cannot be";
+    case LD_OP_CHOSEN:
+    case LD_OP_TELL: return check_exchange(op, rows, bytes);
     case LD_OP_NORM:
     case LD_OP_ADD:
     case LD_OP_GATED_ACT:

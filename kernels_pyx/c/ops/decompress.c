@@ -89,7 +89,8 @@ static void make(const ld_node *node, room *r, int i, int64_t head, int64_t n, f
     if (n <= LD_FEW_MAX)
         node->few[i](w, op->w_stride[i], r->acts[node->act[i]], bytes, n, y, stride, op->width, op->w_rows[i]);
     else
-        node->many[i](w, op->w_stride[i], r->acts[node->act[i]], bytes, n, y, stride, op->width, op->w_rows[i], r->unpacked);
+        node->many[i](w, op->w_stride[i], r->acts[node->act[i]], bytes, n, y, stride, op->width, op->w_rows[i], r->unpacked,
+                      w + op->w_rows[i] * op->w_stride[i]);
 }
 
 // Keys (scaled, transposed) and values of a head for the n keys of the window.

@@ -82,15 +82,19 @@ static const float *bias_of(const ld_op *op, int i, int64_t expert) {
     return bias ? bias + expert * op->w_rows[i] : NULL;
 }
 
-// Rows [first, first + n) of matrix i of an expert times m activations.
+static const uint8_t *rows_of(const ld_op *op, int i, int64_t expert, int64_t row) {
+    return (const uint8_t *)(uintptr_t)op->w_data[i] + expert * op->w_step[i] + row * op->w_stride[i];
+}
+
+// Rows [first, first + n) of matrix i of an expert times m activations. next: the rows that are multiplied after them.
 static void multiply(const ld_node *node, ld_ctx *ctx, int i, int64_t expert, int64_t first, int64_t n, const uint8_t *act,
-                     size_t act_stride, int64_t m, float *y, uint8_t *unpacked) {
+                     size_t act_stride, int64_t m, float *y, uint8_t *unpacked, const uint8_t *next) {
     const ld_op *op = &node->op;
-    const uint8_t *w = (const uint8_t *)(uintptr_t)op->w_data[i] + expert * op->w_step[i] + first * op->w_stride[i];
+    const uint8_t *w = rows_of(op, i, expert, first);
     if (m <= LD_FEW_MAX)
         node->few[i](w, op->w_stride[i], act, act_stride, m, y, n, op->width, n);
     else
-        node->many[i](w, op->w_stride[i], act, act_stride, m, y, n, op->width, n, unpacked);
+        node->many[i](w, op->w_stride[i], act, act_stride, m, y, n, op->width, n, unpacked, next);
 }
 
 void ld_experts_up_task(const ld_node *node, ld_ctx *ctx, int64_t task) {
@@ -102,11 +106,14 @@ void ld_experts_up_task(const ld_node *node, ld_ctx *ctx, int64_t task) {
     if (group >= *routes.n_groups) return;
     int64_t slot = routes.start[group], m = routes.start[group + 1] - slot;
     float *gate = (float *)(ctx->scratch + ld_input_bytes(node) + gather_bytes(node, n_rows)), *up = gate + m * n;
+    int64_t expert = routes.expert[group], row = first + n < op->w_rows[0] ? first + n : 0;
+    const uint8_t *next[2] = {rows_of(op, 1, expert, first), // of the task that comes next
+                              rows_of(op, 0, row || group + 1 == *routes.n_groups ? expert : routes.expert[group + 1], row)};
     for (int i = 0; i < 2; i++) {
         size_t stride;
         const uint8_t *act = group_rows(node, ctx, &routes, group, node->act[i], n_rows, &stride);
-        multiply(node, ctx, i, routes.expert[group], first, n, act, stride, m, i ? up : gate, unpack_room(node, ctx, n_rows));
-        const float *bias = bias_of(op, i, routes.expert[group]);
+        multiply(node, ctx, i, expert, first, n, act, stride, m, i ? up : gate, unpack_room(node, ctx, n_rows), next[i]);
+        const float *bias = bias_of(op, i, expert);
         for (int64_t j = 0; bias && j < m; j++) ctx->table->vec.add((i ? up : gate) + j * n, bias + first, n);
     }
     for (int64_t i = 0; i < m; i++) {
@@ -129,8 +136,9 @@ void ld_experts_down_task(const ld_node *node, ld_ctx *ctx, int64_t task) {
         memset(ld_row(ctx, op->y_offset[0], op->y_stride[0], r) + first, 0, n * sizeof(float));
     for (int64_t group = 0; group < *routes.n_groups; group++) { // in the order of ids, whoever else is in the batch
         int64_t slot = routes.start[group], m = routes.start[group + 1] - slot;
+        int64_t last = group + 1 == *routes.n_groups;
         multiply(node, ctx, 0, routes.expert[group], first, n, act + slot * stride, stride, m, product,
-                 unpack_room(node, ctx, n_rows));
+                 unpack_room(node, ctx, n_rows), rows_of(op, 0, routes.expert[last ? 0 : group + 1], last ? first + n : first));
         const float *bias = bias_of(op, 0, routes.expert[group]);
         for (int64_t i = 0; i < m; i++) {
             float *y = ld_row(ctx, op->y_offset[0], op->y_stride[0], routes.row[slot + i]) + first;

@@ -45,5 +45,5 @@ void ld_heads_task(const ld_node *node, ld_ctx *ctx, int64_t task) {
     if (n_rows <= LD_FEW_MAX)
         node->few[0](w, op->w_stride[0], acts, stride, n_rows, y, op->y_stride[0], op->width, n);
     else
-        node->many[0](w, op->w_stride[0], acts, stride, n_rows, y, op->y_stride[0], op->width, n, unpacked);
+        node->many[0](w, op->w_stride[0], acts, stride, n_rows, y, op->y_stride[0], op->width, n, unpacked, w + n * op->w_stride[0]);
 }

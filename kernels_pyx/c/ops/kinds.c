@@ -19,6 +19,8 @@ int64_t ld_node_scratch(const ld_node *node, int64_t max_rows) {
     case LD_OP_LATENT_HEADS: return ld_decompress_scratch(node, max_rows);
     case LD_OP_DELTA_ROWS:
     case LD_OP_DELTA_CHUNKS: return ld_delta_scratch(node);
+    case LD_OP_CHOSEN:
+    case LD_OP_TELL: return ld_exchange_scratch(node, max_rows);
     default: return 0;
     }
 }
@@ -38,6 +40,10 @@ int64_t ld_node_tasks(const ld_node *node, const ld_step_state *state) {
     case LD_OP_LATENT_HEADS: return ld_decompress_tasks(node, rows);
     case LD_OP_DELTA_ROWS:
     case LD_OP_DELTA_CHUNKS: return ld_delta_tasks(node, state);
+    case LD_OP_RECV:
+    case LD_OP_SEND: return 0;
+    case LD_OP_CHOSEN:
+    case LD_OP_TELL: return ld_exchange_tasks(node, state);
     default: return (rows + LD_POINTWISE_ROWS - 1) / LD_POINTWISE_ROWS;
     }
 }
@@ -64,5 +70,7 @@ void ld_node_task(const ld_node *node, ld_ctx *ctx, int64_t task) {
     case LD_OP_ADD: ld_add_task(node, ctx, task); break;
     case LD_OP_GATED_ACT: ld_gated_act_task(node, ctx, task); break;
     case LD_OP_ROWS: ld_rows_task(node, ctx, task); break;
+    case LD_OP_CHOSEN: ld_chosen_task(node, ctx, task); break;
+    case LD_OP_TELL: ld_tell_task(node, ctx, task); break;
     }
 }

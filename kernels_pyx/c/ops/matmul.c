@@ -104,8 +104,9 @@ const uint8_t *ld_input_of(const ld_node *node, ld_ctx *ctx, int64_t n_rows, int
     return base[act];
 }
 
-static void multiply(const ld_node *node, ld_ctx *ctx, int i, int64_t first, int64_t n, int64_t n_rows, float *y,
-                     int64_t stride) {
+// next: the matrix that is read next.
+static void multiply(const ld_node *node, ld_ctx *ctx, int i, int64_t first, int64_t n, int64_t n_rows, float *y, int64_t stride,
+                     int next) {
     const ld_op *op = &node->op;
     size_t from_stride;
     const uint8_t *act = ld_input_of(node, ctx, n_rows, node->act[i], &from_stride);
@@ -114,7 +115,9 @@ static void multiply(const ld_node *node, ld_ctx *ctx, int i, int64_t first, int
         node->few[i](w, op->w_stride[i], act, from_stride, n_rows, y, stride, op->width, n);
     } else {
         uint8_t *unpacked = ctx->scratch + ld_input_bytes(node) + temp_floats(node, n_rows) * 4;
-        node->many[i](w, op->w_stride[i], act, from_stride, n_rows, y, stride, op->width, n, unpacked);
+        int64_t row = next > i ? first : first + n;
+        const uint8_t *after = (const uint8_t *)(uintptr_t)op->w_data[next] + row * op->w_stride[next];
+        node->many[i](w, op->w_stride[i], act, from_stride, n_rows, y, stride, op->width, n, unpacked, after);
     }
     const float *bias = (const float *)(uintptr_t)op->w_bias[i];
     for (int64_t r = 0; bias && r < n_rows; r++) ctx->table->vec.add(y + r * stride, bias + first, n);
@@ -127,7 +130,7 @@ void ld_linear_rows(const ld_node *node, ld_ctx *ctx, int64_t first, int64_t end
     const float *bias = (const float *)(uintptr_t)op->w_bias[0];
     float *y = ld_row(ctx, op->y_offset[0], op->y_stride[0], first);
     node->many[0]((const uint8_t *)(uintptr_t)op->w_data[0], op->w_stride[0], act, stride, end - first, y, op->y_stride[0], op->width,
-                  op->w_rows[0], ctx->scratch + ld_input_bytes(node));
+                  op->w_rows[0], ctx->scratch + ld_input_bytes(node), (const uint8_t *)(uintptr_t)op->w_data[0]);
     for (int64_t r = first; bias && r < end; r++, y += op->y_stride[0]) ctx->table->vec.add(y, bias, op->w_rows[0]);
 }
 
@@ -149,13 +152,14 @@ void ld_linear_task(const ld_node *node, ld_ctx *ctx, int64_t task) {
         int logits = op->y_offset[i] == LD_LOGITS;
         int64_t stride = logits ? ctx->state->logits_stride : op->y_stride[i];
         float *y = ld_row(ctx, op->y_offset[i], op->y_stride[i], 0) + first;
-        multiply(node, ctx, i, first, n, n_rows, y, stride);
+        multiply(node, ctx, i, first, n, n_rows, y, stride, i);
         for (int64_t r = 0; r < n_rows; r++) finish(node, ctx, logits, y + r * stride, n);
         return;
     }
     float *temp = (float *)(ctx->scratch + ld_input_bytes(node)), *second = temp + n_rows * chunk;
-    multiply(node, ctx, i, first, n, n_rows, temp, chunk);
-    if (op->flags & LD_F_GATED) multiply(node, ctx, 1, first, n, n_rows, second, chunk);
+    int gated = (op->flags & LD_F_GATED) != 0;
+    multiply(node, ctx, i, first, n, n_rows, temp, chunk, gated ? 1 : i);
+    if (gated) multiply(node, ctx, 1, first, n, n_rows, second, chunk, 0);
     if (few && !ld_claim(ctx)) return;
     for (int64_t r = 0; r < n_rows; r++) {
         float *y = ld_row(ctx, op->y_offset[i], op->y_stride[i], r) + first;

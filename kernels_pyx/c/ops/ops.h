@@ -108,6 +108,15 @@ void ld_route_task(const ld_node *node, ld_ctx *ctx, int64_t task);
 int64_t ld_route_scratch(const ld_node *node, int64_t max_rows);
 void ld_route(const ld_node *node, ld_ctx *ctx); // after the last task of ROUTE: groups
 ld_routes ld_routes_of(const ld_node *node, const ld_ctx *ctx);
+// Ids of experts in the places of rows, n_used a row, become slots grouped by expert; -1 gets none.
+void ld_group(const ld_op *op, ld_routes *to, int64_t n_rows, uint8_t *scratch);
+int64_t ld_group_scratch(const ld_op *op, int64_t max_rows);
+
+// exchange.c
+int64_t ld_exchange_scratch(const ld_node *node, int64_t max_rows);
+int64_t ld_exchange_tasks(const ld_node *node, const ld_step_state *state);
+void ld_chosen_task(const ld_node *node, ld_ctx *ctx, int64_t task);
+void ld_tell_task(const ld_node *node, ld_ctx *ctx, int64_t task);
 
 // experts.c
 void ld_experts_split(ld_node *node, int n_workers);

@@ -14,7 +14,7 @@ ld_routes ld_routes_of(const ld_node *node, const ld_ctx *ctx) {
 
 // Scratch of picking: what is compared and groups of it, then per expert and per slot a few words.
 int64_t ld_route_scratch(const ld_node *node, int64_t max_rows) {
-    int64_t comparing = 12 * node->op.n_experts, grouping = 4 * node->op.n_experts + 8 * max_rows * node->op.n_used;
+    int64_t comparing = 12 * node->op.n_experts, grouping = ld_group_scratch(&node->op, max_rows);
     int64_t picking = comparing > grouping ? comparing : grouping, scores = ld_linear_scratch(node, max_rows);
     return picking > scores ? picking : scores;
 }
@@ -125,13 +125,21 @@ void ld_route_task(const ld_node *node, ld_ctx *ctx, int64_t task) {
 }
 
 void ld_route(const ld_node *node, ld_ctx *ctx) {
-    const ld_op *op = &node->op;
-    int64_t n_rows = ld_node_rows(node, ctx->state), n = op->n_experts, used = op->n_used;
+    int64_t n_rows = ld_node_rows(node, ctx->state);
     ld_routes to = ld_routes_of(node, ctx);
     if (n_rows <= LD_FEW_MAX) choose_rows(node, ctx, 0, n_rows);
+    ld_group(&node->op, &to, n_rows, ctx->scratch);
+}
+
+int64_t ld_group_scratch(const ld_op *op, int64_t max_rows) { return 4 * op->n_experts + 8 * max_rows * op->n_used; }
+
+void ld_group(const ld_op *op, ld_routes *routes, int64_t n_rows, uint8_t *scratch) {
+    int64_t n = op->n_experts, used = op->n_used;
+    ld_routes to = *routes;
     for (int64_t i = 0; i <= n; i++) to.start[i] = 0;
-    for (int64_t s = 0; s < n_rows * used; s++) to.start[to.row[s] + 1]++;
-    int32_t *next = (int32_t *)ctx->scratch, *ids = next + n, groups = 0, at = 0; // next: first free slot of each expert
+    for (int64_t s = 0; s < n_rows * used; s++)
+        if (to.row[s] >= 0) to.start[to.row[s] + 1]++;
+    int32_t *next = (int32_t *)scratch, *ids = next + n, groups = 0, at = 0; // next: first free slot of each expert
     float *weights = (float *)(ids + n_rows * used);
     for (int64_t e = 0; e < n; e++) {
         int32_t count = to.start[e + 1];
@@ -147,6 +155,7 @@ void ld_route(const ld_node *node, ld_ctx *ctx) {
     memcpy(ids, to.row, n_rows * used * sizeof *ids);
     memcpy(weights, to.weight, n_rows * used * sizeof *weights);
     for (int64_t s = 0; s < n_rows * used; s++) {
+        if (ids[s] < 0) continue;
         int32_t slot = next[ids[s]]++;
         to.row[slot] = (int32_t)(s / used);
         to.weight[slot] = weights[s];

@@ -99,8 +99,8 @@ LD_INLINE void ld_slice_scales_q8_256(const uint8_t *act, int64_t k, int64_t g, 
         default: ld_word_tile(LD_TILE_PASS(4), slice_scales); return; \
         } \
     } \
-    static void ld_many_##name##_avx2(LD_FEW_ARGS, uint8_t *scratch) { \
-        ld_many_by_tiles(LD_FEW_PASS, scratch, ld_unpack_##name##_words, ld_tile_##name##_words, 4, LD_WORD_GROUPS); \
+    static void ld_many_##name##_avx2(LD_FEW_ARGS, uint8_t *scratch, const uint8_t *next) { \
+        ld_many_by_tiles(LD_FEW_PASS, scratch, next, ld_unpack_##name##_words, ld_tile_##name##_words, 4, LD_WORD_GROUPS); \
     }
 LD_DEFINE_MANY_WORDS(q8_0, ld_slice_scales_q8_32)
 LD_DEFINE_MANY_WORDS(iq4_nl, ld_slice_scales_q8_32)

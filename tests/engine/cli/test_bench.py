@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from engine.cli import bench
 from engine.cli.main import main
+from engine.runtime.loader import LoadedModel
 from tests.helpers.gguf_builder import tiny_llama
 from tests.helpers.golden_models import LLAMAS, golden
 from tests.helpers.requantise import requantised
@@ -48,6 +50,25 @@ def test_text_for_people(capsys: pytest.CaptureFixture[str], monkeypatch: pytest
     monkeypatch.setattr(bench, "READ_PROBE_BYTES", 1 << 20)
     assert main(["bench", TINY, "-p", "8", "-n", "0", "-r", "1"]) == 0
     assert "pp8 at     0" in capsys.readouterr().out
+
+
+def test_weights_have_settled_before_anything_is_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench, "READ_PROBE_BYTES", 1 << 20)
+    left, timed = [3], []
+    seconds = bench.seconds
+
+    def settle(_model: LoadedModel) -> None:
+        left[0] -= 1
+
+    def timing(*arguments: Any) -> list[float]:
+        timed.append(left[0])
+        return seconds(*arguments)
+
+    monkeypatch.setattr(LoadedModel, "settling", property(lambda _model: left[0] > 0))
+    monkeypatch.setattr(LoadedModel, "settle", settle)
+    monkeypatch.setattr(bench, "seconds", timing)
+    assert main(["bench", TINY, "-p", "0", "-n", "1", "-r", "2"]) == 0
+    assert timed == [0, 0]
 
 
 @pytest.mark.parametrize("arguments", [["-p", "x"], ["-d", "-1"]])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import tempfile
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
@@ -13,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.arch.registry import build_spec
-from engine.arch.spec import ModelSpec
+from engine.arch.spec import ModelSpec, Routing
 from engine.arch.units import UnitId
 from engine.errors import EngineBug, PlacementError
 from engine.gguf.reader import read_gguf
@@ -23,24 +24,52 @@ from engine.placement.options import LoadOptions
 from engine.placement.placement import Device, Gpu, Numa, Placement, default_placement, units_of
 from engine.program.exchanges import exchanges, schedule
 from engine.program.fuse import Phase, named_ops
-from engine.program.lane_ops import LaneAdd, LaneAttend, LaneExpertsDown, LaneLinear, LaneOp, LanePosition, LanePrepare, writes
+from engine.program.lane_ops import (
+    LaneAdd,
+    LaneAttend,
+    LaneExpertsDown,
+    LaneLinear,
+    LaneOp,
+    LanePosition,
+    LanePrepare,
+    reads,
+    writes,
+)
 from engine.program.lane_transfer import LaneChosen, LaneRecv, LaneSend, LaneTell
 from engine.program.lower import lower, lower_lanes
 from engine.program.outline import outline_lanes
 from engine.program.partition import partition
 from engine.program.plan import Plan
 from tests.helpers.golden_models import MODELS, golden
+from tests.helpers.runs import Change, everything, mixture, write_model
 from tests.helpers.symbolic import Running, Terms, of_graph
+from tests.helpers.windowed import windowed
 
 HOME, CARD, SECOND = Numa(0), Gpu(0), Gpu(1)
 DEVICES = (HOME, CARD, SECOND)
 STEPS: tuple[tuple[Phase, int], ...] = (("decode", 1), ("decode", 8), ("prefill", 64), ("prefill", 512))
 
 
+MADE: dict[str, Change] = {
+    "dense": everything,
+    "mixture": mixture(8, 3, biased=True, fused=True),
+    "shared": mixture(8, 4, shared=True, act="gelu_tanh"),
+    "gated": mixture(4, 2, Routing("sigmoid", bias="any"), shared=True, gated=True),
+    "windows": windowed(24, None, softcap=4.0, post_norms=True, embed_scale=8.0),
+}
+"""What is changed in a model that is written for these tests."""
+
+
 @cache
 def _model(name: str) -> tuple[ModelSpec, Graph, dict[str, int]]:
-    file = read_gguf(golden(name).path)
-    spec = build_spec(file)
+    if name in MADE:
+        with tempfile.TemporaryDirectory() as folder:
+            options = {"n_layers": 2 if name == "windows" else 3, "n_experts": 8 if name != "gated" else 4}
+            file = read_gguf(write_model(Path(folder) / "m.gguf", quant="Q8_0", n_ff=96, **options))  # type: ignore[arg-type]
+            spec = MADE[name](build_spec(file))
+    else:
+        file = read_gguf(golden(name).path)
+        spec = build_spec(file)
     return spec, build_graph(spec), {tensor: one.type_id for tensor, one in file.tensors.items()}
 
 
@@ -72,7 +101,7 @@ def _kinds(ops: tuple[LaneOp, ...]) -> list[str]:
     return [type(op).__name__.removeprefix("Lane") for op in ops]
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", (*MODELS, *MADE))
 @pytest.mark.parametrize("where", [lambda _: HOME, lambda _: CARD, _hybrid], ids=["cpu", "gpu", "hybrid"])
 def test_usual_placements_compute_the_same(name: str, where: Callable[[UnitId], Device]) -> None:
     for phase, rows in STEPS:
@@ -84,7 +113,7 @@ def test_usual_placements_compute_the_same(name: str, where: Callable[[UnitId], 
 @given(st.data())
 @settings(max_examples=300, deadline=None)
 def test_any_placement_in_any_order_computes_the_same(data: st.DataObject) -> None:
-    name, seed = data.draw(st.sampled_from(MODELS)), data.draw(st.integers(0, 1 << 30))
+    name, seed = data.draw(st.sampled_from((*MODELS, *MADE))), data.draw(st.integers(0, 1 << 30))
     (phase, rows), f32 = data.draw(st.sampled_from(STEPS)), data.draw(st.booleans())
     chance = random.Random(seed)
     homes: dict[UnitId, Device] = {}
@@ -102,7 +131,10 @@ def test_any_placement_in_any_order_computes_the_same(data: st.DataObject) -> No
 
 
 def _sent_once(plan: Plan) -> None:
-    """No lane is sent what it already holds."""
+    """No lane is sent what it already holds, or what it does not read."""
+    for lane in plan.lanes:
+        read = {buffer.name for op in lane.ops for buffer in reads(op)}
+        assert read.issuperset(buffer.name for op in lane.ops if isinstance(op, LaneRecv) for buffer in op.buffers)
     for source in plan.lanes:
         for to in plan.lanes:
             fresh: dict[str, bool] = {}

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from engine.arch.cache_groups import groups_of, windows
 from engine.arch.registry import build_spec
 from engine.arch.spec import ModelSpec
-from engine.runtime.cache_groups import BLOCK, KEPT_WINDOWS, plan_groups, ring_tables, window_blocks
+from engine.estimate.cache import BLOCK, KEPT_WINDOWS, plan_groups, window_blocks
+from engine.runtime.cache_groups import ring_tables
 from engine.runtime.kv_cache import KvCache, token_bytes
 from tests.engine.arch.test_gpt_oss import gpt_oss
 

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from engine.arch.registry import build_spec
 from engine.errors import Cancelled, InvalidRequest
+from engine.estimate.states import MAX_RUNNING, MAX_SNAPSHOTS, plan_slots, state_bytes
 from engine.gguf.reader import read_gguf
 from engine.placement.options import LoadOptions
 from engine.runtime.loader import LoadedModel
-from engine.runtime.states import MAX_RUNNING, MAX_SNAPSHOTS, plan_slots, state_bytes
 from engine.runtime.step import StepBatch
 from kernels_pyx.executor import AbortFlag
 from tests.helpers.hybrid import Hybrid, grouped, write_hybrid

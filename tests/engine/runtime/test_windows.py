@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from engine.errors import InvalidRequest
+from engine.estimate import cache
 from engine.placement.options import KvType, LoadOptions
-from engine.runtime import cache_groups
 from engine.runtime.cache_groups import BLOCK, ring_tables
 from engine.runtime.loader import LoadedModel
 from kernels_pyx.isas import ISAS
@@ -49,7 +49,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(autouse=True)
 def tight_pools(monkeypatch: pytest.MonkeyPatch) -> None:
     """No room beside the window and the chunk, so that every pool is gone through many times."""
-    monkeypatch.setattr(cache_groups, "KEPT_WINDOWS", 0)
+    monkeypatch.setattr(cache, "KEPT_WINDOWS", 0)
 
 
 def both(path: Path, change: Change, options: LoadOptions = CHUNKS) -> tuple[LoadedModel, Steps, Steps]:

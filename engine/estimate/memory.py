@@ -1,0 +1,281 @@
+"""What a model will take on each device, by owner, before anything of it is loaded: pure arithmetic.
+
+The figures are those of the runtime's own ledger (`engine.runtime.residency`), device by device and owner by owner, because both
+come from the same functions: caches, states and derived weights from this floor, working memory from lowered plans.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from engine.arch.cache_groups import groups_of
+from engine.arch.spec import Mla, ModelSpec, Rope, Temperature
+from engine.arch.units import UnitId
+from engine.errors import InvalidRequest, UnsupportedModel
+from engine.estimate.cache import BLOCK, CacheGroup, context_of, gpu_layer_bytes, layer_bytes, plan_groups, token_bytes
+from engine.estimate.derived import derived_info
+from engine.estimate.kernels import kernel_bytes
+from engine.estimate.states import MAX_SNAPSHOT_BYTES, SNAPSHOT_SHARE, plan_slots, snapshot_budget, state_shapes
+from engine.estimate.workers import worker_bytes
+from engine.gguf.info import TensorInfo
+from engine.graph.ops import Attention as AttentionOp
+from engine.graph.ops import Graph, LatentStore
+from engine.graph.ops import Rope as RopeOp
+from engine.hardware.machine import Machine
+from engine.placement.options import LoadOptions
+from engine.placement.placement import Device, Gpu, Numa, Placement
+from engine.placement.tensors import TensorUse, tensor_uses
+from engine.program.lane_latent import ABSORBED_ROWS
+from engine.program.lower import DECODE_BUCKETS, lower
+from engine.program.plan import Lane, Plan
+from engine.quants.formats import BY_ID
+
+CONTEXT_BYTES = 500 << 20
+"""What a process takes of a GPU before it has anything on it: the driver's context and the code of the libraries."""
+GPU_ALIGN = 256
+"""Where a tensor may begin on a GPU."""
+LOGIT_ROWS = DECODE_BUCKETS[-1]
+"""Rows of logits that are kept on the device of the head."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceBytes:
+    """What one device holds, in bytes. weights: of the file; derived: made at load, tables of positions among it; kv: what one
+    sequence of the whole context takes; kept_windows: room for other windows than its own; other: what a process takes of a GPU
+    and its kernels keep, or what the workers have for themselves. capacity: what can be taken of the device.
+    """
+
+    device: Device
+    weights: int
+    derived: int
+    kv: int
+    kept_windows: int
+    state: int
+    workspace: int
+    other: int
+    capacity: int
+
+    @property
+    def used(self) -> int:
+        """All of it."""
+        return self.weights + self.derived + self.kv + self.kept_windows + self.state + self.workspace + self.other
+
+    @property
+    def over(self) -> int:
+        """Bytes that are missing, 0 where it fits."""
+        return max(0, self.used - self.capacity)
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """What a placement takes; n_ctx: the context it is for. devices: those of the machine, used or not."""
+
+    devices: tuple[DeviceBytes, ...]
+    n_ctx: int
+
+    @property
+    def fits(self) -> bool:
+        """Whether no device is asked for more than it has."""
+        return not any(one.over for one in self.devices)
+
+    @property
+    def limit(self) -> DeviceBytes:
+        """The device with the least room: most bytes over, else fullest."""
+        return max(self.devices, key=lambda one: (one.over, one.used / max(1, one.capacity)))
+
+    def of(self, device: Device) -> DeviceBytes:
+        """The bytes of one device. Raises: KeyError."""
+        found = next((one for one in self.devices if one.device == device), None)
+        if found is None:
+            raise KeyError(str(device))
+        return found
+
+
+def estimate_bytes(
+    spec: ModelSpec,
+    graph: Graph,
+    tensors: Mapping[str, TensorInfo],
+    placement: Placement,
+    options: LoadOptions,
+    machine: Machine,
+    *,
+    context_bytes: int = CONTEXT_BYTES,
+) -> Estimate:
+    """What the model takes on each device of the machine under this placement.
+
+    context_bytes: of each GPU in use that is not emulated.
+
+    Raises:
+        InvalidRequest: a context or chunk that no model of this kind takes. PlacementError: see `lower`. UnsupportedModel: a
+            tensor of a type that has no kernels.
+    """
+    return Estimator(spec, graph, tensors, options, machine, context_bytes=context_bytes).estimate(placement)
+
+
+class Estimator:
+    """Estimates of one model with one set of options for one machine: for any number of placements."""
+
+    def __init__(
+        self,
+        spec: ModelSpec,
+        graph: Graph,
+        tensors: Mapping[str, TensorInfo],
+        options: LoadOptions,
+        machine: Machine,
+        *,
+        context_bytes: int = CONTEXT_BYTES,
+    ) -> None:
+        """Raises: InvalidRequest, UnsupportedModel; see `estimate_bytes`."""
+        self.machine = machine
+        self.n_ctx = context_of(spec, options.n_ctx)
+        self.uses = tensor_uses(graph)
+        self._spec, self._graph, self._tensors, self._options = spec, graph, tensors, options
+        self._context_bytes = context_bytes
+        self._f32 = options.f32_activations
+        self._types = {use.name: tensors[use.name].type_id for use in self.uses}
+        self._chunk = min(options.prefill_chunk, self.n_ctx)
+        _check(self.uses, tensors, self._chunk)
+
+    def estimate(self, placement: Placement) -> Estimate:
+        """What the model takes under this placement. Raises: PlacementError, see `lower`."""
+        plans = self.plans(placement)
+        here: tuple[Device, ...] = (Numa(0), *(Gpu(one.index) for one in self.machine.gpus))
+        devices = sorted({*here, *placement.devices})
+        return Estimate(tuple(self._device(one, placement, plans) for one in devices), self.n_ctx)
+
+    def plans(self, placement: Placement) -> tuple[Plan, ...]:
+        """The plans that need most memory: of decode the one with most rows, those of prefill."""
+        latent = any(isinstance(block.mixer, Mla) for block in self._spec.blocks)
+        largest = max(self._chunk, DECODE_BUCKETS[-1] + 1)
+        chunks = (ABSORBED_ROWS, largest) if latent and largest > ABSORBED_ROWS else (largest,)
+        kinds = (("decode", DECODE_BUCKETS[-1]), *(("prefill", rows) for rows in chunks))
+        return tuple(lower(self._graph, placement, phase, rows, self._types, f32=self._f32) for phase, rows in kinds)  # type: ignore[arg-type]
+
+    def unit_bytes(self, placement: Placement) -> dict[UnitId, int]:
+        """Bytes of the tensors of each unit, of a cache or of the states of a layer, to weigh them against each other."""
+        found = dict.fromkeys((unit for unit, _ in placement.units), 0)
+        for use in self.uses:
+            found[use.unit] += self._tensors[use.name].nbytes
+        for unit, where in placement.units:
+            if unit.kind == "kv":
+                found[unit] = sum(self._layer_cache(unit.layer, where, placement))
+        slots, _ = plan_slots(self._spec, self._snapshot_budget(placement))
+        return found | {UnitId("state", layer): 4 * slots * shape.state_floats for layer, shape in state_shapes(self._spec)}
+
+    def without_gpu_kernels(self) -> frozenset[UnitId]:
+        """Units with a matrix of a format that GPUs do not read: those that are exact but slow on the CPU too."""
+        matrices = (use for use in self.uses if use.use == "matrix")
+        return frozenset(use.unit for use in matrices if BY_ID[self._types[use.name]].path != "fast")
+
+    def _device(self, device: Device, placement: Placement, plans: tuple[Plan, ...]) -> DeviceBytes:
+        lanes = [(plan, lane) for plan in plans for lane in plan.lanes if lane.device == device]
+        used = bool(lanes) or any(where == device for _, where in placement.units)
+        kv, kept = self._cache(device, placement)
+        return DeviceBytes(
+            device=device,
+            weights=self._weights(device, placement),
+            derived=self._derived(device, placement) if used else 0,
+            kv=kv,
+            kept_windows=kept,
+            state=self._state(device, placement),
+            workspace=max((lane.arena_bytes for _, lane in lanes), default=0),
+            other=self._other(device, placement, lanes) if used else 0,
+            capacity=self._capacity(device),
+        )
+
+    def _capacity(self, device: Device) -> int:
+        if isinstance(device, Gpu):
+            return next((one.capacity for one in self.machine.gpus if one.index == device.index), 0)
+        return self.machine.ram_free
+
+    def _here(self, device: Device, placement: Placement) -> Iterator[TensorUse]:
+        return (use for use in self.uses if placement.device_of(use.unit) == device)
+
+    def _weights(self, device: Device, placement: Placement) -> int:
+        names = {use.name for use in self._here(device, placement) if use.use == "matrix"}
+        align = GPU_ALIGN if isinstance(device, Gpu) else 1
+        return sum(-(-self._tensors[name].nbytes // align) * align for name in names)
+
+    def _derived(self, device: Device, placement: Placement) -> int:
+        on_gpu = isinstance(device, Gpu)
+        kinds = ("vector", "taps") if on_gpu else ("taps",)
+        names = {use.name for use in self._here(device, placement) if use.use in kinds}
+        made = 0
+        for block in self._spec.blocks:
+            if isinstance(block.mixer, Mla) and placement.device_of(UnitId("mixer", block.index)) == device:
+                parts = block.mixer.derived
+                made += sum(derived_info(part, self._types[part.weight], f32=self._f32).nbytes for part in parts)
+        # The tables of all devices are made in the machine's memory and stay there.
+        mixers = {unit.layer for unit, where in placement.units if unit.kind == "mixer" and where == device}
+        return made + sum(4 * self._tensors[name].n_elements for name in names) + self._tables(mixers if on_gpu else None)
+
+    def _tables(self, layers: set[int] | None) -> int:
+        """Bytes of the tables of positions that the named layers (None: all) use, each kind once."""
+        n_positions = -(-self.n_ctx // BLOCK) * BLOCK
+        found: set[Rope | Temperature] = set()
+        for op in self._graph.ops:
+            if layers is not None and op.unit.layer not in layers:
+                continue
+            if isinstance(op, RopeOp | LatentStore):
+                found.add(op.rope)
+            elif isinstance(op, AttentionOp) and op.temperature is not None:
+                found.add(op.temperature)
+        return sum(4 * n_positions * (one.n_rot if isinstance(one, Rope) else 1) for one in found)
+
+    def _groups(self, placement: Placement) -> tuple[CacheGroup, ...]:
+        per_token = token_bytes(self._spec, placement.k_type, placement.v_type)
+        blocks = tuple(BLOCK * one for one in per_token)
+        return plan_groups(self._spec, self.n_ctx, self._chunk, blocks, self.machine.ram_bytes)
+
+    def _cache(self, device: Device, placement: Placement) -> tuple[int, int]:
+        """Bytes of keys and values: of one sequence, and of what is kept beside it."""
+        layers = [layer for layer in groups_of(self._spec) if placement.device_of(UnitId("kv", layer)) == device]
+        pairs = [self._layer_cache(layer, device, placement) for layer in layers]
+        return sum(kv for kv, _ in pairs), sum(kept for _, kept in pairs)
+
+    def _layer_cache(self, layer: int, device: Device, placement: Placement) -> tuple[int, int]:
+        """The same of one layer, were it on this device."""
+        group = self._groups(placement)[groups_of(self._spec)[layer]]
+        spare = group.n_blocks - group.n_needed
+        if isinstance(device, Gpu):  # one block more: what padding rows write
+            block = gpu_layer_bytes(self._spec, layer, placement.k_type, placement.v_type)
+            return (group.n_needed + 1) * block, spare * block
+        block = sum(layer_bytes(self._spec, layer, placement.k_type, placement.v_type))
+        return group.n_needed * block, spare * block
+
+    def _state(self, device: Device, placement: Placement) -> int:
+        shapes = [shape for layer, shape in state_shapes(self._spec) if placement.device_of(UnitId("state", layer)) == device]
+        slots, _ = plan_slots(self._spec, self._snapshot_budget(placement))
+        return (slots + isinstance(device, Gpu)) * sum(4 * shape.state_floats for shape in shapes)
+
+    def _snapshot_budget(self, placement: Placement) -> int:
+        """As on the CPU; where states lie on GPUs, no more of one of them than of the machine's memory."""
+        budget = snapshot_budget(self._options.snapshot_bytes, self.machine.ram_bytes)
+        states_on_gpus = any(unit.kind == "state" and isinstance(where, Gpu) for unit, where in placement.units)
+        if self._options.snapshot_bytes or not states_on_gpus:
+            return budget
+        gpus = [self._capacity(where) for where in placement.devices if isinstance(where, Gpu)]
+        return min(budget, MAX_SNAPSHOT_BYTES, *(int(SNAPSHOT_SHARE * capacity) for capacity in gpus))
+
+    def _other(self, device: Device, placement: Placement, lanes: list[tuple[Plan, Lane]]) -> int:
+        if not isinstance(device, Gpu):
+            each = sum(
+                worker_bytes(lane, plan.max_rows, self._types) * (len(DECODE_BUCKETS) if plan.phase == "decode" else 1)
+                for plan, lane in lanes
+            )
+            return placement.workers.n_workers * each
+        logits = 4 * self._spec.n_vocab * LOGIT_ROWS if placement.device_of(UnitId("head")) == device else 0
+        if any(one.emulated for one in self.machine.gpus if one.index == device.index):
+            return logits
+        kept = max((kernel_bytes(lane, plan.max_rows, self._tensors, f32=self._f32) for plan, lane in lanes), default=0)
+        return self._context_bytes + logits + kept
+
+
+def _check(uses: tuple[TensorUse, ...], tensors: Mapping[str, TensorInfo], chunk: int) -> None:
+    if chunk < 1:
+        raise InvalidRequest("a prefill chunk of 0 tokens was asked for; use at least 1")
+    for use in uses:
+        if tensors[use.name].type_id not in BY_ID:
+            kind = tensors[use.name].type_name
+            raise UnsupportedModel(f"tensor {use.name} is of type {kind}, which has no kernels; get the model in another format")

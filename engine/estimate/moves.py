@@ -1,0 +1,86 @@
+"""A move that would make room on a device: what `OutOfDeviceMemory` proposes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from engine.arch.units import UnitId, UnitKind
+from engine.errors import OutOfDeviceMemory
+from engine.estimate.automatic import moved, spare
+from engine.estimate.memory import Estimator
+from engine.placement.differences import layer_list
+from engine.placement.placement import Device, Gpu, Numa, Placement
+
+_LAYER: tuple[UnitKind, ...] = ("mixer", "kv", "state", "ffn", "shared", "experts")
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """placement: how everything lies afterwards; sentence: what to do, an imperative without a full stop."""
+
+    placement: Placement
+    sentence: str
+
+
+def find_move(estimator: Estimator, placement: Placement, device: Device, missing: int) -> Move | None:
+    """The smallest move that frees `missing` bytes on the device and fills no other beyond its capacity; None: there is none.
+
+    Experts go first, of as few layers as will do, the last of the device; then whole layers, the first. They go to the CPU, or to
+    a GPU that has room.
+    """
+    before = estimator.estimate(placement).of(device).used
+    sizes = estimator.unit_bytes(placement)
+    others: list[Device] = [Numa(0), *(Gpu(one.index) for one in estimator.machine.gpus)]
+    for target in others:
+        if target == device:
+            continue
+        for units in _choices(placement, device):
+            if sum(sizes[unit] for unit in units) < missing:
+                continue  # too little to be worth an estimate
+            there = moved(placement, dict.fromkeys(units, target))
+            after = estimator.estimate(there)
+            if after.of(target).over:
+                break
+            if before - after.of(device).used >= missing:
+                return Move(there, f"move {_named(units)} to {'the CPU' if target == Numa(0) else target}")
+    return None
+
+
+def with_move(error: OutOfDeviceMemory, estimator: Estimator, placement: Placement) -> OutOfDeviceMemory:
+    """The error with a move in its sentence after which the whole placement fits, or as it is where there is none.
+
+    What failed is the first that found no room; the estimate knows what would have come behind it.
+    """
+    device = next((one for one in placement.devices if str(one) == error.device), None)
+    if device is None:
+        return error
+    missing = max(error.missing, -spare(estimator.estimate(placement).of(device)))
+    move = find_move(estimator, placement, device, missing)
+    if move is None:
+        return error
+    return OutOfDeviceMemory(error.what, error.device, error.asked, error.free, move.sentence)
+
+
+def _choices(placement: Placement, device: Device) -> Iterator[tuple[UnitId, ...]]:
+    """Sets of units of the device that could go, each larger than the one before."""
+    here = [unit for unit, where in placement.units if where == device]
+    experts = sorted((unit for unit in here if unit.kind == "experts"), key=lambda unit: -unit.layer)
+    for n in range(1, len(experts) + 1):
+        yield tuple(experts[:n])
+    layers = sorted({unit.layer for unit in here if unit.kind == "mixer"})
+    for n in range(1, len(layers) + 1):
+        gone = set(layers[:n])
+        yield (
+            *(unit for unit in here if unit.layer in gone and unit.kind in _LAYER),
+            *(one for one in experts if one.layer not in gone),
+        )
+
+
+def _named(units: tuple[UnitId, ...]) -> str:
+    layers = {unit.layer for unit in units if unit.kind == "mixer"}
+    experts = {unit.layer for unit in units if unit.kind == "experts"} - layers
+    parts = [f"the experts of {layer_list(experts)}"] if experts else []
+    if layers:
+        parts.append(layer_list(layers))
+    return " and ".join(parts)

@@ -1,0 +1,131 @@
+"""Decode with all lanes at once, as on real devices: emulated GPUs in threads of their own meet the CPU's workers at flags."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from engine.errors import Cancelled, DeviceLost, EngineError
+from kernels_pyx.executor import AbortFlag
+from tests.helpers.golden_models import batch, golden, greedy
+from tests.helpers.placed import EXACT, Where, anywhere, hybrid, need_torch, open_placed, placed, split
+from tests.helpers.runs import open_model
+
+PLACES: dict[str, Where] = {"hybrid": hybrid, "split": split, "anywhere": anywhere(1), "anywhere else": anywhere(11)}
+
+
+class Beside:
+    """Threads in the place of streams. stuck: the next GPU to run never begins."""
+
+    def __init__(self) -> None:
+        self.running: list[threading.Thread] = []
+        self.stuck = False
+
+    def run(self, usual: Any, lane: Any, first: int, end: int) -> None:
+        if not any(call.name == "step epoch" for call in lane.calls):
+            usual(lane, first, end)  # pieces one after another
+            return
+        if self.stuck:
+            self.stuck = False
+            return
+        self.running.append(threading.Thread(target=usual, args=(lane, first, end)))
+        self.running[-1].start()
+
+    def join(self) -> None:
+        while self.running:
+            self.running.pop().join()
+
+
+@pytest.fixture
+def beside(monkeypatch: pytest.MonkeyPatch) -> Iterator[Beside]:
+    need_torch()
+    monkeypatch.setenv("LAYERDECK_GPU", "emulate:2")
+    from engine.runtime import gpu_bound, gpu_handoff, gpu_lane
+
+    made = Beside()
+    usual = gpu_lane.GpuLane.run
+    monkeypatch.setattr(gpu_lane.GpuLane, "run", lambda lane, first, end: made.run(usual, lane, first, end))
+    monkeypatch.setattr(gpu_lane.GpuStream, "synchronize", lambda stream: made.join())
+    monkeypatch.setattr(gpu_bound, "runs_beside", lambda plan, devices: plan.phase == "decode" and len(plan.lanes) > 1)
+    monkeypatch.setattr(gpu_handoff, "LIMIT_S", 5.0)
+    monkeypatch.setattr(gpu_handoff.Meeting, "_flags_of", lambda meeting, memory, words: Flags(meeting.host))
+    yield made
+    made.join()
+
+
+class Flags:
+    """What `GpuFlags` does, by the host's own means."""
+
+    def __init__(self, host: Any) -> None:
+        self._host = host
+
+    def begin(self) -> None:
+        pass
+
+    def reset(self, epoch: int) -> None:
+        pass
+
+    def send(self, flag: int, rows: Sequence[tuple[Any, Any]]) -> None:
+        for mine, theirs in rows:
+            theirs[:, : mine.shape[1]].copy_(mine)
+        self._host.signal(flag)
+
+    def take(self, flag: int, rows: Sequence[tuple[Any, Any]]) -> None:
+        self._host.wait(flag)
+        for mine, theirs in rows:
+            mine.copy_(theirs[:, : mine.shape[1]])
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("name", ["qwen3moe", "qwen2moe", "gpt-oss", "deepseek2-v3", "qwen35moe", "gemma3"])
+def test_answers_are_the_recorded_ones(name: str, place: str, beside: Beside) -> None:
+    model = open_placed(golden(name).path, PLACES[place])
+    for prompt in ("short", "medium"):
+        assert greedy(model, golden(name).ids(prompt), 12) == golden(name).greedy(prompt)[:12]
+    model.close()
+
+
+def test_a_gpu_that_never_comes_ends_the_step_with_a_sentence(beside: Beside, monkeypatch: pytest.MonkeyPatch) -> None:
+    from engine.runtime import gpu_handoff
+
+    monkeypatch.setattr(gpu_handoff, "LIMIT_S", 0.3)
+    model = open_placed(golden("qwen3moe").path, hybrid)
+    beside.stuck = True
+    with pytest.raises(DeviceLost, match=r"the CPU waited for a GPU for more than 0\.3 s"):
+        model.step(batch([1]))
+    assert greedy(model, golden("qwen3moe").ids("short"), 4) == golden("qwen3moe").greedy("short")[:4]
+    model.close()
+
+
+def test_a_step_can_be_stopped_while_it_waits(beside: Beside) -> None:
+    abort = AbortFlag()
+    path = golden("qwen3moe").path
+    model = open_model(path, placed(path, hybrid), abort=abort)
+    beside.stuck = True
+    threading.Timer(0.2, abort.set).start()
+    started = time.perf_counter()
+    with pytest.raises(Cancelled):
+        model.step(batch([1]))
+    assert time.perf_counter() - started < 4
+    abort.clear()
+    assert greedy(model, golden("qwen3moe").ids("short"), 4) == golden("qwen3moe").greedy("short")[:4]
+    model.close()
+
+
+def test_values_that_are_not_finite_name_their_layer_here_too(beside: Beside) -> None:
+    model = open_placed(golden("qwen3moe").path, hybrid, replace(EXACT, n_ctx=64))
+    side = model.executor._sides[0]  # type: ignore[union-attr, attr-defined]
+    vector = side.weights.vector("blk.1.attn_norm.weight")
+    kept = vector.clone()
+    vector[0] = np.nan
+    with pytest.raises(EngineError, match=r"non-finite values in layer 1 \("):
+        model.step(batch([1]))
+    vector.copy_(kept)
+    assert np.isfinite(model.step(batch([1]))).all()
+    model.close()

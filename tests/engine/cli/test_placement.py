@@ -1,0 +1,178 @@
+"""`layerdeck placement` and `layerdeck estimate`: what scripts rely on."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine.cli.main import main
+from engine.cli.shield import shielded
+from tests.helpers.golden_models import golden
+from tests.helpers.hollow import hollow_mixture
+
+MODEL = str(golden("qwen3moe").path)
+ROW = r'-ngl 99 -ot "blk\.[0-9]+\.ffn_.*_exps\.weight=CPU"'
+
+
+@pytest.fixture(autouse=True)
+def no_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LAYERDECK_GPU", "none")
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> str:
+    path = tmp_path / "machine.json"
+    path.write_text('{"ram_gib": 64, "gpus": [{"name": "RTX 4090", "memory_gib": 24, "count": 2}]}', encoding="utf-8")
+    return str(path)
+
+
+def out_of(capsys: pytest.CaptureFixture[str], *argv: str, code: int = 0) -> str:
+    assert main(list(argv)) == code
+    return capsys.readouterr().out
+
+
+def object_of(capsys: pytest.CaptureFixture[str], *argv: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(out_of(capsys, *argv))
+    return found
+
+
+@pytest.mark.parametrize(
+    "flags", [ROW, "-cmoe", "--cpu-moe", "-ngl 3 -ts 1,1 -nkvo", "--n-gpu-layers 99 --override-tensor exps=CPU"]
+)
+@pytest.mark.parametrize("with_model", [True, False])
+def test_export_of_an_import_returns_the_rules_unchanged(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], flags: str, with_model: bool
+) -> None:
+    path = str(tmp_path / "p.json")
+    assert main(["placement", "import", flags, *(("--model", MODEL) if with_model else ()), "-o", path]) == 0
+    assert out_of(capsys, "placement", "export", path, "--to", "llama.cpp") == f"{flags}\n"
+
+
+def test_other_flags_are_left_out_of_the_rules_and_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    script = tmp_path / "run.sh"
+    script.write_text("./llama-server -m x.gguf \\\n  -c 32768 -ngl 99 -ot 'exps=CPU'\n", encoding="utf-8")
+    path = str(tmp_path / "p.json")
+    assert main(["placement", "import", str(script), "-o", path]) == 0
+    assert "left out: -m x.gguf -c 32768" in capsys.readouterr().err
+    assert out_of(capsys, "placement", "export", path) == "-ngl 99 -ot exps=CPU\n"
+
+
+def test_tensors_prints_the_map_of_the_tool_itself(capsys: pytest.CaptureFixture[str], machine: str) -> None:
+    found = object_of(capsys, "placement", "import", ROW, "--model", MODEL, "--machine", machine, "--tensors")
+    assert found["token_embd.weight"] == "CPU"
+    assert {found[f"blk.{i}.ffn_up_exps.weight"] for i in range(3)} == {"CPU"}
+    assert (found["blk.0.attn_q.weight"], found["output.weight"]) == ("CUDA0", "CUDA1")
+
+
+def test_flags_for_gpus_can_be_read_where_there_are_none(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["placement", "import", "-ot exps=CUDA2 -ngl 0", "--model", MODEL, "--tensors"]) == 0
+    captured = capsys.readouterr()
+    assert json.loads(captured.out)["blk.1.ffn_up_exps.weight"] == "CUDA2"
+    assert "3 of 24 GiB are assumed" in captured.err
+
+
+def test_what_cannot_be_expressed_is_listed_and_fails_when_strict(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], machine: str
+) -> None:
+    flags = "-ngl 99 -ot 'ffn_(up|down)_exps=CPU' -sm row"
+    command = ["placement", "import", flags, "--model", MODEL, "--machine", machine, "-o", str(tmp_path / "p.json")]
+    assert main(command) == 0
+    told = capsys.readouterr().err
+    assert "ffn_gate_exps of layers 0-1: CUDA0 there, CPU here" in told and "-sm row" in told
+    assert main([*command, "--strict"]) == 1
+    assert main(["placement", "import", "-ngl 99", "--model", MODEL, "--machine", machine, "--strict"]) == 0
+
+
+def test_a_placement_file_serves_as_placement(tmp_path: Path, capsys: pytest.CaptureFixture[str], machine: str) -> None:
+    whole, rules = str(tmp_path / "p.json"), str(tmp_path / "r.json")
+    assert main(["placement", "import", "-ngl 99 -cmoe", "--model", MODEL, "--machine", machine, "-o", whole]) == 0
+    assert main(["placement", "import", "-ngl 99 -cmoe", "-o", rules]) == 0
+    results = [
+        object_of(capsys, "estimate", MODEL, "--json", "--machine", machine, "--placement", source)
+        for source in (whole, rules, "-ngl 99 -cmoe")
+    ]
+    assert results[0] == results[1] == results[2]
+    assert results[0]["placement"]["experts.1"] == "numa0" and results[0]["placement"]["mixer.0"] == "gpu0"
+
+
+def test_a_file_without_rules_is_exported_by_its_units(tmp_path: Path, capsys: pytest.CaptureFixture[str], machine: str) -> None:
+    path = tmp_path / "p.json"
+    assert main(["placement", "import", "-ngl 99 -cmoe -sm none", "--model", MODEL, "--machine", machine, "-o", str(path)]) == 0
+    value = json.loads(path.read_text(encoding="utf-8"))
+    del value["rules"]
+    path.write_text(json.dumps(value), encoding="utf-8")
+    words = out_of(capsys, "placement", "export", str(path))
+    assert words == r"-ngl 999 -sm none -ot 'blk\.\d+\.ffn_(gate|up|down|gate_up)_exps\.=CPU'" + "\n"
+
+
+@pytest.mark.parametrize(
+    ("argv", "problem"),
+    [
+        (("placement", "import", "-ngl lots"), "-ngl 'lots'"),
+        (("placement", "import", "-ngl 99", "--tensors"), "needs the model"),
+        (("placement", "import", "nowhere.json"), "cannot be read"),
+        (("placement", "export", "-ngl 99"), "not a JSON file"),
+        (("estimate", MODEL, "--placement", "-ot exps=CUDA0"), "there is no device 'CUDA0'; this machine has CPU"),
+        (("estimate", MODEL, "--machine", "nowhere.json"), "cannot be read"),
+        (("estimate", MODEL, "-c", "99999999"), "99999999 tokens"),
+    ],
+)
+def test_mistakes_end_in_one_line_and_code_1(capsys: pytest.CaptureFixture[str], argv: tuple[str, ...], problem: str) -> None:
+    assert main(argv) == 1
+    err = capsys.readouterr().err
+    assert problem in err and err.count("\n") == 1
+
+
+def test_the_object_of_estimate_has_the_promised_keys(capsys: pytest.CaptureFixture[str], machine: str) -> None:
+    found = object_of(capsys, "estimate", MODEL, "--ctx", "512", "--machine", machine, "--json")
+    owners = ["weights", "derived", "kv", "kept_windows", "state", "workspace", "other"]
+    assert [one["id"] for one in found["devices"]] == ["numa0", "gpu0", "gpu1"]
+    for one in found["devices"]:
+        assert list(one) == ["id", *owners, "used", "capacity", "over"]
+        assert one["used"] == sum(one[owner] for owner in owners)
+    assert (found["fits"], found["n_ctx"]) == (True, 512)
+    assert found["devices"][1]["weights"] > 0 and found["devices"][2]["used"] == 0
+
+
+def test_estimate_says_what_does_not_fit(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "small.json"
+    path.write_text('{"ram_gib": 0.0001, "gpus": []}', encoding="utf-8")
+    found = object_of(capsys, "estimate", MODEL, "--machine", str(path), "--json")
+    assert (found["fits"], found["limit"]) == (False, "numa0") and found["devices"][0]["over"] > 0
+    assert "It does not fit" in out_of(capsys, "estimate", MODEL, "--machine", str(path))
+
+
+def test_a_header_in_front_of_a_hole_is_enough_and_takes_a_second(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], machine: str
+) -> None:
+    """94 layers of experts as plain arithmetic; CPU time, so that a busy machine changes nothing."""
+    path = hollow_mixture(tmp_path / "hollow.gguf")
+    assert path.stat().st_blocks * 512 < 64 << 20
+    started = time.process_time()
+    found = object_of(
+        capsys, "estimate", str(path), "--machine", machine, "-c", "32768", "--placement", "-ngl 99 -cmoe", "--json"
+    )
+    assert time.process_time() - started < 1.0
+    memory, *gpus = found["devices"]
+    assert 120e9 < memory["weights"] < 140e9 and memory["over"] > 0 and not found["fits"]
+    # 94 layers of 4 heads of 128 keys and 128 values in f16, and a block more on each layer for rows that are padding
+    assert sum(one["kv"] for one in gpus) == 94 * 2 * 4 * 256 * (32768 + 32)
+
+
+def test_estimate_imports_no_torch() -> None:
+    code = f"import sys; from engine.cli.main import main; main({['estimate', MODEL, '--json']!r}); print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "False"
+
+
+def test_foreign_flags_are_not_taken_for_ours() -> None:
+    words = ["import", "-ot a=CPU", "--model", "M", "-o", "P"]
+    assert shielded("placement", words) == ["import", " -ot a=CPU", "--model", "M", "-o", "P"]
+    assert shielded("generate", ["M", "--placement", "-ngl 9", "-n", "3"]) == ["M", "--placement=-ngl 9", "-n", "3"]
+    assert shielded("generate", ["M", "--prompt", "- a"]) == ["M", "--prompt", "- a"]
