@@ -30,6 +30,7 @@ PIECE_BYTES = 8 << 20
 STREAMERS = 12
 """Threads that copy to pinned buffers, one alone at a tenth of what the bus takes."""
 TELLING_ROWS = 32
+MOST_TRIED_ROWS = 512
 LEAST_ROWS = 256
 """Rows from which experts are brought before it is known what either way takes."""
 
@@ -162,6 +163,8 @@ class StreamChoice:
         """For a chunk of so many rows. The bus takes the same time for any number."""
         if not self._possible:
             return False
+        if self._row_s is None and self._stream_s is not None and n_rows <= MOST_TRIED_ROWS:
+            return False  # once, to know
         if self._row_s is None or self._stream_s is None:
             return n_rows >= LEAST_ROWS
         return self._stream_s < n_rows * self._row_s

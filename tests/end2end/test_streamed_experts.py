@@ -43,7 +43,7 @@ def test_quantised_experts_pass_through_the_ring() -> None:
     exact, model = open_placed(path, on_cpu), open_placed(path, hybrid, replace(EXACT, n_ctx=256))
     ring = sum(one.nbytes for one in model.residency.holdings if one.device == Gpu(0) and one.owner == "workspace")
     assert ring > 0
-    for _ in range(2):  # the second time behind a step that left the last layers in the ring
+    for _ in range(3):  # streamed, by the CPU, and by whichever was faster
         assert np.abs(model.step(batch(ids)) - exact.step(batch(ids))).max() < 1e-3
     table = np.arange(8, dtype=np.int32)
     none = prefill_batch(ids[:40], 0, table, [])  # nobody wants logits: the last layer's experts are not used
@@ -77,6 +77,6 @@ def test_the_faster_way_is_taken_once_both_are_known() -> None:
     assert choice.streams(16) and not choice.streams(15)
     choice.took(512, 0.4, streamed=True)
     choice.took(8, 1.0, streamed=False)  # says little
-    assert choice.streams(16)
+    assert choice.streams(2048) and not choice.streams(512)  # the CPU is tried once
     choice.took(100, 0.1, streamed=False)
     assert [choice.streams(n) for n in (100, 399, 401, 2048)] == [False, False, True, True]
