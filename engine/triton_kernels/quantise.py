@@ -23,15 +23,17 @@ def _prepare(
     EARLY: launched before the launch before it has ended, whose end it waits for; that takes half a microsecond off the 2.0 that
     a row of 4096 takes on an H200.
     """
+    j = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    inside = j < WIDTH
+    if NORM:
+        w = tl.load(weight + j, mask=inside, other=0.0)
     if EARLY:
         tl.extra.cuda.gdc_wait()
     row = tl.program_id(0).to(tl.int64)
     source = tl.load(rows + row).to(tl.int64) if GATHER else row
-    j = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-    inside = j < WIDTH
     y = tl.load(x + source * x_step + j, mask=inside, other=0.0)
     if NORM:
-        y = y * (1.0 / tl.sqrt_rn(tl.sum(y * y, 0) / WIDTH + eps)) * tl.load(weight + j, mask=inside, other=0.0)
+        y = y * (1.0 / tl.sqrt_rn(tl.sum(y * y, 0) / WIDTH + eps)) * w
     if VALUES:
         tl.store(values + row * WIDTH + j, y, mask=inside)
     if HALVES:
