@@ -7,6 +7,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from engine.triton_kernels.gemv import launched
 from engine.triton_kernels.tensors import HALVED, Acts, NormWeight
 
 _CHUNK = 1024  # values a program stores where no norm needs the whole row
@@ -29,6 +30,7 @@ def _prepare(
         w = tl.load(weight + j, mask=inside, other=0.0)
     if EARLY:
         tl.extra.cuda.gdc_wait()
+        tl.extra.cuda.gdc_launch_dependents()  # which may load weights meanwhile
     row = tl.program_id(0).to(tl.int64)
     source = tl.load(rows + row).to(tl.int64) if GATHER else row
     y = tl.load(x + source * x_step + j, mask=inside, other=0.0)
@@ -62,5 +64,5 @@ def prepare(x: Tensor, acts: Acts, rows: Tensor | None, norm: NormWeight | None,
         0.0 if norm is None else norm.eps, WIDTH=width, BLOCK=block, GATHER=rows is not None, NORM=norm is not None,
         VALUES=acts.values is not None, HALVES=acts.halves is not None, CODES=acts.codes is not None,
         EARLY=early, HALVED=HALVED, num_warps=max(1, min(16, block // 256)),
-        **({"launch_pdl": True} if early else {}),  # an option of NVIDIA's devices only
+        **launched(early),
     )  # fmt: skip
