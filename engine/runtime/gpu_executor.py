@@ -6,6 +6,7 @@ of few rows have a fixed shape each, with padding rows, so that what a GPU does 
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -20,7 +21,7 @@ from engine.errors import Cancelled, EngineBug, EngineError, InvalidRequest
 from engine.program.plan import Plan
 from engine.runtime.buckets import pick
 from engine.runtime.cpu_programs import CpuPrograms, not_finite, not_finite_in, refused
-from engine.runtime.gpu_bound import Binder, Bound
+from engine.runtime.gpu_bound import KEPT_OUT, Binder, Bound
 from engine.runtime.gpu_buffers import StepShape
 from engine.runtime.gpu_inputs import MAX_SEQS, InputLayout
 from engine.runtime.gpu_lane import WARM_RUNS, GpuLane
@@ -35,6 +36,10 @@ if TYPE_CHECKING:
     from engine.runtime.gpu_handoff import Meeting
 
 F32 = npt.NDArray[np.float32]
+
+KEPT_ROOMS = 4
+UNSHARED = 3
+"""References to an array that only the list, a loop over it and the question itself hold."""
 
 
 class _Work:
@@ -77,6 +82,7 @@ class GpuExecutor:
         self._states = states
         self._abort = abort
         self._times: tuple[tuple[str, float], ...] = ()
+        self._rooms: list[F32] = []
         self._all_plans = plans if streamed is None else (*plans, streamed)
         self._choice = StreamChoice(streamed is not None)
         self._binder = Binder(self._all_plans, sides, cpu, inputs, spec.n_vocab)
@@ -156,7 +162,7 @@ class GpuExecutor:
         states = batch.states
         if self._states.n_slots and states is None:
             states = self._states.own(n_seqs)
-        work = _Work(index, batch, states, np.empty((n_out, self._n_vocab), np.float32))
+        work = _Work(index, batch, states, self._room(n_out))
         bound = self._binder.bind(index, shape, beside=fixed)
         if self._is_due(index, bound):
             self._make_ready(index, bound)
@@ -183,6 +189,16 @@ class GpuExecutor:
         if batch.states is None:
             self._states.done(n_seqs)
         return work.logits
+
+    def _room(self, n_out: int) -> F32:
+        """Room for logits, [n_out, n_vocab]: what the caller of an earlier step has let go, whose pages are there already."""
+        for held in self._rooms:
+            if len(held) == n_out and sys.getrefcount(held) <= UNSHARED:
+                return held
+        made = np.empty((n_out, self._n_vocab), np.float32)
+        if 0 < n_out <= KEPT_OUT:
+            self._rooms = [*self._rooms[-KEPT_ROOMS + 1 :], made]
+        return made
 
     def replay_s(self, n: int = 20) -> float:
         """Seconds that GPUs take for their part of a decoded token, without what the host does beside it."""

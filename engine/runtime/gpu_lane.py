@@ -89,7 +89,7 @@ class GpuLane:
                 graph.replay()
             else:
                 for call in self.piece(first, end):
-                    call.run()
+                    _named(call)
 
     def capture(self, first: int, end: int) -> None:
         """From now on ops [first, end) are replayed. They must have been warmed up. Nothing to do where a device is emulated."""
@@ -165,6 +165,15 @@ class GpuLane:
         """Drops the graphs and the calls. Idempotent."""
         self._graphs.clear()
         self.calls = ()
+
+
+def _named(call: Call) -> None:
+    """Runs a call; what fails says where."""
+    try:
+        call.run()
+    except RuntimeError as error:
+        error.add_note(f"in {call.name}")
+        raise
 
 
 class Outputs:

@@ -130,6 +130,7 @@ def speed(
     chunk: int = PROMPT,
     prompt: int = PROMPT,
     repetitions: int = 6,
+    layers: int | None = None,
 ) -> None:
     """Decode and prefill of a synthetic model, by step and by kind of op, beside what is read and what is held."""
     import numpy as np
@@ -139,7 +140,7 @@ def speed(
     from tests.helpers.golden_models import batch
     from tests.helpers.runs import open_model
 
-    path = synthetic(kind, out)
+    path = synthetic(kind, out, layers)
     context_bytes, out["context_bytes"] = context_and_free()
     started = time.perf_counter()
     n_ctx = max(2048, prompt + 2 * N_DECODE)
@@ -254,16 +255,16 @@ def context_and_free() -> tuple[int, int]:
     return int(free), int(total - free)
 
 
-def synthetic(kind: str, out: Result) -> Path:
+def synthetic(kind: str, out: Result, layers: int | None = None) -> Path:
     """The path of a model, written where it is not there yet."""
     from tests.bench.synthetic import write_synthetic
 
     folder = Path(os.environ.get("LAYERDECK_BENCH_MODELS", "/tmp/layerdeck_bench"))
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{kind}.gguf"
+    path = folder / (f"{kind}.gguf" if layers is None else f"{kind}-{layers}l.gguf")
     if not path.exists():
         started = time.perf_counter()
-        out["file_bytes"] = write_synthetic(kind, path)
+        out["file_bytes"] = write_synthetic(kind, path, layers)
         out["write_s"] = round(time.perf_counter() - started, 1)
     return path
 
@@ -303,7 +304,10 @@ SECTIONS: dict[str, Callable[[Result], None]] = {
     "8b-deep": lambda out: speed("qwen3-8b", "-ngl 99", out, prompt=16384, chunk=2048, repetitions=1),
     "30b-deep": lambda out: speed("qwen3-30b-a3b", "-ngl 99", out, prompt=16384, chunk=2048, repetitions=1),
 }
-APART: dict[str, Callable[[Result], None]] = {"soak": lambda out: soak(out, 300.0)}
+APART: dict[str, Callable[[Result], None]] = {
+    "soak": lambda out: soak(out, 300.0),
+    "30b-hybrid-2l": lambda out: speed("qwen3-30b-a3b", EXPERTS_ON_CPU, out, threads=hybrid_threads(), layers=2),
+}
 """Sections that run only when they are named."""
 
 
