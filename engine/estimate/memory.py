@@ -15,6 +15,7 @@ from engine.arch.units import UnitId
 from engine.errors import InvalidRequest, UnsupportedModel
 from engine.estimate.cache import BLOCK, CacheGroup, context_of, gpu_layer_bytes, layer_bytes, plan_groups, token_bytes
 from engine.estimate.derived import derived_info
+from engine.estimate.kernels import kernel_bytes
 from engine.estimate.states import MAX_SNAPSHOT_BYTES, SNAPSHOT_SHARE, plan_slots, snapshot_budget, state_shapes
 from engine.estimate.workers import worker_bytes
 from engine.gguf.info import TensorInfo
@@ -41,8 +42,8 @@ LOGIT_ROWS = DECODE_BUCKETS[-1]
 @dataclass(frozen=True, slots=True)
 class DeviceBytes:
     """What one device holds, in bytes. weights: of the file; derived: made at load, tables of positions among it; kv: what one
-    sequence of the whole context takes; kept_windows: room for other windows than its own; other: what a process takes of a GPU,
-    or what the workers have for themselves. capacity: what can be taken of the device.
+    sequence of the whole context takes; kept_windows: room for other windows than its own; other: what a process takes of a GPU
+    and its kernels keep, or what the workers have for themselves. capacity: what can be taken of the device.
     """
 
     device: Device
@@ -265,8 +266,10 @@ class Estimator:
             )
             return placement.workers.n_workers * each
         logits = 4 * self._spec.n_vocab * LOGIT_ROWS if placement.device_of(UnitId("head")) == device else 0
-        emulated = any(one.emulated for one in self.machine.gpus if one.index == device.index)
-        return (0 if emulated else self._context_bytes) + logits
+        if any(one.emulated for one in self.machine.gpus if one.index == device.index):
+            return logits
+        kept = max((kernel_bytes(lane, plan.max_rows, self._tensors, f32=self._f32) for plan, lane in lanes), default=0)
+        return self._context_bytes + logits + kept
 
 
 def _check(uses: tuple[TensorUse, ...], tensors: Mapping[str, TensorInfo], chunk: int) -> None:

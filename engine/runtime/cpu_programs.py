@@ -41,8 +41,9 @@ class CpuPrograms:
         *,
         n_ctx: int,
         f32: bool,
+        pinned: bool = False,
     ) -> None:
-        """Compiles and starts the workers. n_blocks: of each cache group.
+        """Compiles and starts the workers. n_blocks: of each cache group. pinned: the arena will be, in pages of the usual size.
 
         Raises:
             OutOfMemory: no room for the buffers. UnsupportedModel, GgufError: see `Weights`.
@@ -50,7 +51,7 @@ class CpuPrograms:
         self._memory = memory  # descriptors hold addresses of what it owns
         lanes = [cpu_lane(plan) for plan in plans]
         nbytes = max(lane.arena_bytes for lane in lanes if lane is not None)
-        self.arena = allocate(nbytes, "the working memory", "choose a smaller prefill chunk")
+        self.arena = allocate(nbytes, "the working memory", "choose a smaller prefill chunk", huge=not pinned)
         self._memory = memory  # programs point into it
         self._pool = Pool(workers.cores)
         self._tables = np.zeros((len(n_blocks), 1, -(-n_ctx // BLOCK)), np.int32)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from engine.arch.spec import DeltaNet, HeadMatrices, ModelSpec
+from engine.errors import OutOfDeviceMemory
 from engine.estimate.states import MAX_SNAPSHOT_BYTES, SNAPSHOT_SHARE
 from engine.gguf.info import GgufFile
 from engine.graph.ops import Graph
@@ -14,6 +15,7 @@ from engine.placement.options import KV_TYPES, LoadOptions
 from engine.placement.placement import Device, Gpu, Numa, Placement, WorkerPlan
 from engine.program.lane_ops import LaneEmbed, LaneOp, LaneRows
 from engine.program.lane_transfer import LaneRecv, LaneSend
+from engine.program.lower import lower
 from engine.program.plan import Plan
 from engine.quants.formats import BY_ID
 from engine.runtime.buckets import lower_all
@@ -24,6 +26,7 @@ from engine.runtime.gpu import GpuDevice, open_gpus
 from engine.runtime.gpu_executor import GpuExecutor
 from engine.runtime.gpu_inputs import InputLayout
 from engine.runtime.gpu_side import GpuSide, head_parts, layers_on, tensors_of
+from engine.runtime.gpu_stream import LEAST_ROWS, with_experts_beside_routers
 from engine.runtime.kv_cache import BLOCK, KvCache
 from engine.runtime.residency import Holding
 from engine.runtime.rope_table import RopeTables
@@ -32,6 +35,7 @@ from engine.runtime.weights import Weights
 from kernels_pyx.executor import AbortFlag
 
 Progress = Callable[[str, int, int], None]
+FETCHERS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,34 +88,38 @@ def load_placed(
     )
     formats = {name: BY_ID[one].name for name, one in types.items()}
     formats |= {tensor.name: tensor.type_name for tensor in file.tensors.values() if tensor.name not in formats}
-    sides: list[GpuSide] = []
-    for device in devices:
-        side = GpuSide(
-            device,
-            spec,
-            placement,
-            plans,
-            weights,
-            ropes,
-            formats,
-            cache.groups,
-            placement.k_type,
-            placement.v_type,
-            slots[0],
-            inputs,
-            f32=f32,
-        )
-        undo.append(side.close)
-        sides.append(side)
-    lanes = [lane for plan in plans if (lane := cpu_lane(plan)) is not None]
+    streamed = _streamed_plan(graph, placement, plans, types, devices, f32=f32)
+
+    def made(beside: Plan | None) -> list[GpuSide]:
+        sides: list[GpuSide] = []
+        shared = (spec, placement, plans, weights, ropes, formats, cache.groups, placement.k_type, placement.v_type, slots[0])
+        try:
+            for device in devices:
+                sides.append(GpuSide(device, *shared, inputs, streamed=beside, f32=f32))
+        except BaseException:
+            for side in sides:
+                side.close()
+            raise
+        return sides
+
+    try:
+        sides = made(streamed)
+    except OutOfDeviceMemory:
+        if streamed is None:
+            raise
+        streamed = None
+        sides = made(None)
+    undo += [side.close for side in sides]
+    all_plans = plans if streamed is None else (*plans, streamed)
+    lanes = [lane for plan in all_plans if (lane := cpu_lane(plan)) is not None]
     cpu_ops = [op for lane in lanes for op in lane.ops]
     derived = DerivedWeights(weights, _turned(cpu_ops), abort, f32=f32)
     cpu = None
     if lanes:
         workers = workers_beside(placement.workers, cpu_ops, options, devices)
-        cpu = _compile(plans, placement, workers, weights, derived, ropes, cache, states, n_ctx, f32=f32)
+        cpu = _compile(all_plans, placement, workers, weights, derived, ropes, cache, states, n_ctx, f32=f32)
         undo.append(cpu.close)
-    executor = GpuExecutor(spec, plans, tuple(sides), cpu, states, inputs, abort)
+    executor = GpuExecutor(spec, plans, tuple(sides), cpu, states, inputs, abort, streamed)
     undo.append(executor.close)
     on_cpu = tensors_of(cpu_ops)
     mapped = _bring(weights, on_cpu, sides, progress, abort)
@@ -126,6 +134,29 @@ def load_placed(
         holdings += _holdings(side)
     names: Mapping[Device, str] = {side.name: side.device.name for side in sides}
     return Placed(executor, cache, states, slots, tuple(holdings), names, on_cpu)
+
+
+def _streamed_plan(
+    graph: Graph,
+    placement: Placement,
+    plans: tuple[Plan, ...],
+    types: dict[str, int],
+    devices: Sequence[GpuDevice],
+    *,
+    f32: bool,
+) -> Plan | None:
+    """The plan of long chunks whose experts come over the bus; None where that is no gain."""
+    rows = plans[-1].max_rows
+    beside = with_experts_beside_routers(placement)
+    if beside is None or rows < LEAST_ROWS or not worth_streaming(devices):
+        return None
+    plan = lower(graph, beside, "prefill", rows, types, f32=f32)
+    return plan if all(lane.device in placement.devices for lane in plan.lanes) else None
+
+
+def worth_streaming(devices: Sequence[GpuDevice]) -> bool:
+    """Whether weights come to these devices faster than the CPU computes with them: not to those that it plays itself."""
+    return all(not device.emulated for device in devices)
 
 
 def _turned(ops: Sequence[LaneOp]) -> tuple[HeadMatrices, ...]:
@@ -149,17 +180,17 @@ def _compile(
     k_type, v_type = KV_TYPES.index(placement.k_type), KV_TYPES.index(placement.v_type)
     memory = Memory(weights, derived, ropes, cache.layers, k_type, v_type, states)
     n_blocks = [group.n_blocks for group in cache.groups]
-    return CpuPrograms(plans, memory, workers, n_blocks, n_ctx=n_ctx, f32=f32)
+    return CpuPrograms(plans, memory, workers, n_blocks, n_ctx=n_ctx, f32=f32, pinned=True)
 
 
 def workers_beside(workers: WorkerPlan, ops: Sequence[LaneOp], options: LoadOptions, devices: Sequence[GpuDevice]) -> WorkerPlan:
-    """Who works beside GPUs: the thread that asks alone where there is nothing but rows of the embedding to fetch.
+    """Who works beside GPUs: a few where there is nothing but rows of the embedding to fetch, which every token waits for.
 
     Unless a number was asked for, two cores are left to the driver of real GPUs and to the thread that waits for a device. With
     all of them spinning, an exchange takes twenty times as long.
     """
     if all(isinstance(op, LaneEmbed | LaneRows | LaneSend | LaneRecv) for op in ops):
-        return WorkerPlan(workers.cores[:1])
+        return WorkerPlan(workers.cores[:FETCHERS])
     if options.n_threads or all(device.emulated for device in devices):
         return workers
     return WorkerPlan(workers.cores[: max(1, len(workers.cores) - 2)])

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache as once
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -19,7 +21,7 @@ from engine.triton_kernels.paged import Pages
 from engine.triton_kernels.tensors import Cache, Matrix, NormWeight, StepInputs
 from engine.triton_kernels.workspace import Workspace
 
-FEW_ROWS = 32
+FEW_ROWS = 128
 """Rows of a chunk up to which its past is split as in decode: a tile a head would leave most of the device idle."""
 SHORT_QUERIES = 64
 """Of a tile of such a chunk: as many as a group of four warps multiplies at once."""
@@ -30,6 +32,7 @@ class AttentionKernels:
 
     _workspace: Workspace
     _asm: bool
+    _early: bool = False
     _fitting = Fitting()  # of all devices: those of one machine that differ share the smaller launch
 
     def position(
@@ -48,7 +51,7 @@ class AttentionKernels:
         cache: Cache | None,
     ) -> None:
         """See LanePosition."""
-        position.position(step, q, k, v, heads, turn_q, turn_k, norm_q, norm_k, rope_table, q_scale, cache)
+        position.position(step, q, k, v, heads, turn_q, turn_k, norm_q, norm_k, rope_table, q_scale, cache, early=self._early)
 
     def attend(
         self,
@@ -63,14 +66,15 @@ class AttentionKernels:
         rows: bool,
     ) -> None:
         """See LaneAttend."""
-        pages = Pages(cache, step)
+        pages = Pages(cache, step, self._asm)
         given, sizes = (pages, q, heads, sinks, gate, out), (heads, pages.kinds)
         if rows or len(q) <= FEW_ROWS:
-            room, queries = (self._workspace, _multiprocessors(q.device)), 1 if rows else SHORT_QUERIES
-            run = lambda one: attend_rows(*room, one, *given, queries=queries)  # noqa: E731
-            self._fitting.launch(run, decode_config(pages), *sizes, queries)
+            run, queries = partial(attend_rows, self._workspace, _multiprocessors(q.device)), 1 if rows else SHORT_QUERIES
+            self._fitting.launch(
+                lambda one: run(one, *given, queries=queries), replace(decode_config(pages), early=self._early), *sizes, queries
+            )
         else:
-            self._fitting.launch(lambda one: attend_tiles(one, *given), tile_config(heads, len(q), pages), *sizes)
+            self._fitting.launch(lambda one: attend_tiles(one, *given), tile_config(heads, pages), *sizes)
 
     def heads(self, x: Tensor, matrix: Matrix, x_head: int, out_head: int, out: Tensor) -> None:
         """See LaneHeads."""
@@ -80,21 +84,20 @@ class AttentionKernels:
         self, step: StepInputs, q: Tensor, row: Tensor, norm: NormWeight, rope_table: Tensor, mla: Mla, cache: Cache
     ) -> None:
         """See LaneLatentPosition."""
-        position.latent_position(step, q, row, norm, rope_table, mla, cache)
+        position.latent_position(step, q, row, norm, rope_table, mla, cache, early=self._early)
 
     def latent_attend(
         self, step: StepInputs, absorbed: Tensor, q: Tensor, mla: Mla, cache: Cache, out: Tensor, *, rows: bool
     ) -> None:
         """See LaneLatentAttend."""
-        pages = Pages(cache, step)
-        room, given = (self._workspace, _multiprocessors(q.device)), (pages, absorbed, q, mla, out)
-        config = latent_config(pages, mla.n_heads, rows=rows)
-        run = latent_attend.latent_attend
-        self._fitting.launch(lambda one: run(*room, one, *given, rows=rows), config, mla, pages.kinds, rows)
+        pages = Pages(cache, step, self._asm)
+        config, given = replace(latent_config(pages, mla.n_heads, rows=rows), early=self._early), (pages, absorbed, q, mla, out)
+        run = partial(latent_attend.latent_attend, self._workspace, _multiprocessors(q.device))
+        self._fitting.launch(lambda one: run(one, *given, rows=rows), config, mla, pages.kinds, rows)
 
     def latent_heads(self, step: StepInputs, q: Tensor, mla: Mla, cache: Cache, k: Matrix, v: Matrix, out: Tensor) -> None:
         """See LaneLatentHeads."""
-        latent_heads.latent_heads(self._workspace, self._fitting, Pages(cache, step), q, mla, k, v, out, asm=self._asm)
+        latent_heads.latent_heads(self._workspace, self._fitting, Pages(cache, step, self._asm), q, mla, k, v, out, asm=self._asm)
 
 
 @once
@@ -105,7 +108,7 @@ def _multiprocessors(device: torch.device) -> int:
 
 def decode_config(pages: Pages) -> DecodeConfig:
     """What suits the cache: products of f32 keep to few registers."""
-    return DecodeConfig(keys=16, stages=1) if pages.exact else DecodeConfig(stages=4)
+    return DecodeConfig(keys=16, stages=1) if pages.exact else DecodeConfig()
 
 
 def latent_config(pages: Pages, n_heads: int, *, rows: bool) -> LatentConfig:
@@ -113,5 +116,5 @@ def latent_config(pages: Pages, n_heads: int, *, rows: bool) -> LatentConfig:
     if pages.exact:
         return LatentConfig(keys=16, warps=8, stages=1, queries=16)
     if pages.cache.k_scales is not None or not rows or n_heads > 16:
-        return LatentConfig(keys=32, warps=8)
+        return LatentConfig(warps=8)
     return LatentConfig()

@@ -67,8 +67,8 @@ def dequantise(matrix: Matrix, out: Tensor, *, ids: Tensor | None = None, first:
         )
         return
     h = min(64, triton.next_power_of_2(k // 32))
-    r = 1 if ids is not None else max(1, 64 // h)
+    r = 1 if ids is not None else max(1, 256 // h)
     _quantised_rows[(triton.cdiv(n_rows, r), triton.cdiv(k // 32, h))](
         weights, given, out, out.stride(0), n_rows, scale, FORMAT=matrix.format, SPAN=blocks.span, HAS_MIN=blocks.has_min,
-        K=k, RB=matrix.row_bytes, R=r, H=h, IDS=ids is not None, ASM=asm, num_warps=2,
+        K=k, RB=matrix.row_bytes, R=r, H=h, IDS=ids is not None, ASM=asm, num_warps=2 if ids is not None else 4,
     )  # fmt: skip

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
 import triton
 import triton.language as tl
 from torch import Tensor
@@ -19,12 +20,14 @@ from engine.triton_kernels.blocks import first_run, load_pairs
 from engine.triton_kernels.dequantise import run_values
 from engine.triton_kernels.experts import finish_row
 from engine.triton_kernels.formats import BLOCKS
+from engine.triton_kernels.gemm import SCRATCH_BYTES, room
 from engine.triton_kernels.gemv import rows_of, weights_of
 from engine.triton_kernels.products import float_pointer
+from engine.triton_kernels.tensors import HALVED as _HALVED
 from engine.triton_kernels.tensors import Acts, Choice, Matrix
 from engine.triton_kernels.workspace import Workspace
 
-_SUM_BYTES = 64 << 20  # of products that wait for their sum
+HALVED = tl.constexpr(_HALVED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +118,7 @@ def _multiply(
             acc = tl.dot(tl.load(x + k[None, :], mask=mask, other=0.0), first, acc, input_precision=PRECISION)
             a = tl.load(x + k[None, :] + SPAN * 16, mask=mask, other=0.0)
             acc = tl.dot(a, second, acc, input_precision=PRECISION)
-    return acc
+    return acc if dtype == tl.float32 else acc * HALVED
 
 
 @triton.jit
@@ -269,10 +272,10 @@ def experts_down_of_many(
     given = [out if tensor is None else tensor for tensor in (bias, beside, share)]
     blocks = BLOCKS[down.format]
     columns = groups.tile.columns
-    step = max(columns, _SUM_BYTES // (4 * groups.n_slots) // columns * columns)
+    step = max(columns, SCRATCH_BYTES // (4 * groups.n_slots) // columns * columns)
     for column in range(0, down.n_out, step):
         width = min(step, down.n_out - column)
-        products = workspace.of("products", (groups.n_slots, width))
+        products = room(workspace, "products", (groups.n_slots, width), torch.float32)
         _grouped_down[(triton.cdiv(width, groups.tile.columns), groups.n_tiles)](
             x, groups.order, groups.starts, weights_of(down), products, down.n_out, column, width, down.step,
             FORMAT=down.format, SPAN=blocks.span, HAS_MIN=blocks.has_min, RB=down.row_bytes, K=down.n_in,

@@ -8,4 +8,4 @@ from engine.triton_kernels.linear_kernels import LinearKernels
 
 
 class TritonKernels(LinearKernels, AttentionKernels, DeltaKernels):
-    """Kernels of one device. asm: with instructions of NVIDIA's, else in what Triton has for all devices."""
+    """Kernels of one device, see `LinearKernels` for what it is made of."""

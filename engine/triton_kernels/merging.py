@@ -42,33 +42,32 @@ def keep(
 @triton.jit
 def merged(
     partials, stats, place, there, n_used, begin,
-    SPLITS: tl.constexpr, ALL: tl.constexpr, TOGETHER: tl.constexpr, WIDTH: tl.constexpr, WIDE: tl.constexpr,
+    SPLITS: tl.constexpr, TOGETHER: tl.constexpr, WIDTH: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
-    """Values [begin, begin + WIDE) of the heads, of n_used splits.
-
-    ALL: the power of two that holds SPLITS; TOGETHER: splits read at a time.
-    """
-    s, d = tl.arange(0, ALL), begin + tl.arange(0, WIDE)
+    """Values [begin, begin + WIDE) of the heads, of n_used splits. TOGETHER: splits read at a time."""
+    d = begin + tl.arange(0, WIDE)
     at = place.to(tl.int64) * SPLITS
-    mask = there[:, None] & (s < n_used)[None, :]
-    # Past L1: another multiprocessor wrote them while this one was running.
-    scores = tl.load(stats + 2 * (at[:, None] + s[None, :]), mask=mask, other=-1e30, cache_modifier=".cg")
-    totals = tl.load(stats + 2 * (at[:, None] + s[None, :]) + 1, mask=mask, other=1, cache_modifier=".cg")
-    largest = tl.max(scores, 1)
-    total = tl.sum(totals * tl.exp2(scores - largest[:, None]), 1)
+    largest = tl.full([place.shape[0]], -1e30, tl.float32)
+    total = tl.zeros([place.shape[0]], tl.float32)
     sums = tl.zeros([place.shape[0], WIDE], tl.float32)
     for first in range(0, n_used, TOGETHER):
         part = first + tl.arange(0, TOGETHER)
         some = there[:, None] & (part < n_used)[None, :]
         here = at[:, None] + part[None, :]
-        weight = tl.exp2(tl.load(stats + 2 * here, mask=some, other=-1e30, cache_modifier=".cg") - largest[:, None])
+        # Past L1: another multiprocessor wrote them while this one was running.
+        scores = tl.load(stats + 2 * here, mask=some, other=-1e30, cache_modifier=".cg")
+        totals = tl.load(stats + 2 * here + 1, mask=some, other=1, cache_modifier=".cg")
         found = tl.load(
             partials + here[:, :, None] * WIDTH + d[None, None, :],
             mask=some[:, :, None] & (d < WIDTH)[None, None, :],
             other=0,
             cache_modifier=".cg",
         )
-        sums += tl.sum(found * weight[:, :, None], 1)
+        higher = tl.maximum(largest, tl.max(scores, 1))
+        weight, fade = tl.exp2(scores - higher[:, None]), tl.exp2(largest - higher)
+        total = total * fade + tl.sum(totals * weight, 1)
+        sums = sums * fade[:, None] + tl.sum(found * weight[:, :, None], 1)
+        largest = higher
     return sums / total[:, None]
 
 

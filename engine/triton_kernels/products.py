@@ -38,40 +38,50 @@ def _of_codes(
     WHOLE: tl.constexpr = VECTOR == 4
     PART: tl.constexpr = 1.0 if WHOLE else 0.25  # of a run's sum, which each of the threads that hold it takes off
     r, h, i, m = _axes(R, H, M, last, n_rows, EVEN)
-    if WHOLE:
-        rh, hh, mh = tl.arange(0, R)[None, :, None], tl.arange(0, H)[None, None, :], tl.arange(0, M)[:, None, None]
-        if not EVEN:
-            rh, mh = tl.minimum(rh, last), tl.minimum(mh, n_rows - 1)
-        acc = tl.zeros([M, R, H], tl.float32)
-    else:
-        rh, hh, mh = r, h + 0 * i, m
-        acc = tl.zeros([M, R, H, 4], tl.float32)
-    for step in tl.static_range((PAIRS + H - 1) // H):
-        p, ph = h, hh
-        inside = hh < PAIRS - step * H
-        if PAIRS - step * H < H:
-            p, ph = tl.minimum(h, PAIRS - step * H - 1), tl.minimum(hh, PAIRS - step * H - 1)
-        lo, hi, dl, dh, ml, m2 = load_pairs(W, origin, r, p, i, rh, ph, FORMAT, RB, step * STEP, WHOLE, ASM)
-        # In the layout of the weights, whatever wider loads the alignment of activations would allow.
-        at = tl.max_contiguous(m * (K // 4) + first_run(p, SPAN) * 4 + i, (1, 1, 1, VECTOR))
-        x, y = tl.load(X + at + step * H * 8), tl.load(X + at + (step * H * 8 + SPAN * 4))
-        if WHOLE:
-            a, b = tl.sum(dot4(lo, x, ASM), 3).to(tl.float32), tl.sum(dot4(hi, y, ASM), 3).to(tl.float32)
-        else:
-            a, b = dot4(lo, x, ASM).to(tl.float32), dot4(hi, y, ASM).to(tl.float32)
-        run = first_run(ph, SPAN)
-        scale = tl.load(S + (mh * (K // 32) + run // 2) + step * H, mask=inside, other=0.0)
-        if SPAN == 1:
-            acc += (dl * scale) * (a + b)
-        else:
-            other = tl.load(S + (mh * (K // 32) + run // 2) + (step * H + SPAN // 2), mask=inside, other=0.0)
-            acc += (dl * scale) * a
-            acc += (dh * other) * b
-        if HAS_MIN:
-            sums = T + (mh * (K // 16) + run) + step * H * 2
-            first, second = tl.load(sums, mask=inside, other=0.0), tl.load(sums + SPAN, mask=inside, other=0.0)
-            acc -= ml * (first * PART)
-            acc -= m2 * (second * PART)
+    rh, hh, mh = tl.arange(0, R)[None, :, None], tl.arange(0, H)[None, None, :], tl.arange(0, M)[:, None, None]
+    if not EVEN:
+        rh, mh = tl.minimum(rh, last), tl.minimum(mh, n_rows - 1)
+    acc = tl.zeros([M, R, H] if WHOLE else [M, R, H, 4], tl.float32)
+    STEPS: tl.constexpr = (PAIRS + H - 1) // H
+    MOST: tl.constexpr = 8 // M  # steps that are unrolled, as far as they divide all: loads of several are under way at once
+    UNROLLED: tl.constexpr = (
+        STEPS if STEPS <= MOST else MOST if STEPS % MOST == 0 else MOST // 2 if MOST > 1 and STEPS % (MOST // 2) == 0 else 1
+    )
+    for begun in range(0, STEPS, UNROLLED):
+        weights = origin + begun * STEP
+        x_of, s_of, t_of = X + begun * (H * 8), S + begun * H, T + begun * (H * 2)
+        for step in tl.static_range(UNROLLED):
+            p, ph = h, hh
+            left = PAIRS - (begun + step) * H
+            inside = hh < left
+            if PAIRS % H != 0:
+                p, ph = tl.minimum(h, left - 1), tl.minimum(hh, left - 1)
+            lo, hi, dl, dh, ml, m2 = load_pairs(W, weights, r, p, i, rh, ph, FORMAT, RB, step * STEP, WHOLE, ASM)
+            # In the layout of the weights, whatever wider loads the alignment of activations would allow.
+            at = tl.max_contiguous(m * (K // 4) + first_run(p, SPAN) * 4 + i, (1, 1, 1, VECTOR))
+            x, y = tl.load(x_of + at + step * H * 8), tl.load(x_of + at + (step * H * 8 + SPAN * 4))
+            run = first_run(ph, SPAN)
+            scale = tl.load(s_of + (mh * (K // 32) + run // 2) + step * H, mask=inside, other=0.0)
+            other = scale
+            if SPAN > 1:
+                other = tl.load(s_of + (mh * (K // 32) + run // 2) + (step * H + SPAN // 2), mask=inside, other=0.0)
+            u, v = dl * scale, dh * other
+            if WHOLE:
+                acc += u * tl.sum(dot4(lo, x, ASM), 3).to(tl.float32)
+                acc += v * tl.sum(dot4(hi, y, ASM), 3).to(tl.float32)
+            elif SPAN == 1:
+                acc += u[:, :, :, None] * (dot4(lo, x, ASM) + dot4(hi, y, ASM)).to(tl.float32)
+            else:
+                acc += u[:, :, :, None] * dot4(lo, x, ASM).to(tl.float32)
+                acc += v[:, :, :, None] * dot4(hi, y, ASM).to(tl.float32)
+            if HAS_MIN:
+                sums = t_of + (mh * (K // 16) + run) + step * H * 2
+                first, second = tl.load(sums, mask=inside, other=0.0), tl.load(sums + SPAN, mask=inside, other=0.0)
+                less = ml * first + m2 * second
+                if WHOLE:
+                    acc -= less
+                else:
+                    acc -= PART * less[:, :, :, None]
     return acc if WHOLE else tl.reshape(acc, (M, R, H * 4))
 
 

@@ -17,4 +17,5 @@ def kernels_for(device: torch.device, allocate: Allocate) -> Kernels:
         return TorchKernels()
     from engine.triton_kernels.joined import TritonKernels  # which emulated GPUs do not need
 
-    return TritonKernels(allocate, asm=torch.version.hip is None)
+    asm = torch.version.hip is None
+    return TritonKernels(allocate, asm=asm, early=asm and torch.cuda.get_device_capability(device) >= (9, 0))

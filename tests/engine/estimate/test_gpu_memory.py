@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 
 import pytest
 
+from engine.arch.units import UnitId
 from engine.estimate.memory import Estimator
 from engine.hardware.machine import this_machine
+from engine.placement.file import to_json
 from engine.placement.options import LoadOptions
+from engine.placement.placement import Gpu, Numa, default_placement
 from engine.placement.source import resolve_source
 from engine.runtime.loader import load
 from kernels_pyx.executor import AbortFlag
-from tests.engine.estimate.test_memory import model
-from tests.helpers.golden_models import MODELS, golden
+from tests.helpers.described import Described, model
+from tests.helpers.golden_models import MODELS
 
 pytest.importorskip("torch", reason="emulated GPUs need torch")
 
@@ -33,7 +37,25 @@ BITS_8 = replace(F16, k_type="q8_0", v_type="int8")
 @pytest.mark.parametrize("name", MODELS)
 def test_bytes_are_those_of_the_ledger(monkeypatch: pytest.MonkeyPatch, name: str, options: LoadOptions) -> None:
     monkeypatch.setenv("LAYERDECK_GPU", "emulate:2")
-    one, machine = model(golden(name).path), this_machine()
+    check_against_the_ledger(model(name), options)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_bytes_of_random_placements_are_those_of_the_ledger(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    monkeypatch.setenv("LAYERDECK_GPU", "emulate:3")
+    rng = random.Random(seed)
+    one = model(rng.choice(("qwen3moe", "qwen35moe", "deepseek2-v3-legacy-kv_b", "gpt-oss", "glm4moe")))
+    whole, devices = default_placement(one.spec, F16), (Numa(0), Gpu(0), Gpu(1), Gpu(2))
+    drawn = {unit: rng.choice(devices) for unit, _ in whole.units}
+    units = tuple(
+        (unit, drawn[UnitId("mixer", unit.layer)] if unit.kind in ("kv", "state") else where) for unit, where in drawn.items()
+    )
+    text = to_json(replace(whole, units=units), one.spec)
+    check_against_the_ledger(one, replace(rng.choice((F16, BITS_8)), placement=text))
+
+
+def check_against_the_ledger(one: Described, options: LoadOptions) -> None:
+    machine = this_machine()
     placement = resolve_source(options.placement, *one, machine.gpus, options).placement
     estimate = Estimator(one.spec, one.graph, one.file.tensors, options, machine).estimate(placement)
     loaded = load(one.file, one.spec, one.graph, options, lambda phase, done, total: None, AbortFlag())
