@@ -199,6 +199,7 @@ def model(out: Found, options: argparse.Namespace, phase: str, *, ours: bool = F
 
     from engine.placement.options import LoadOptions
     from engine.runtime import gpu_executor, pinned
+    from engine.runtime.gpu_buffers import StepShape
     from tests.bench.gpu import EXPERTS_ON_CPU, hybrid_threads
     from tests.bench.synthetic import write_synthetic
     from tests.helpers.runs import open_model
@@ -256,6 +257,11 @@ def model(out: Found, options: argparse.Namespace, phase: str, *, ours: bool = F
         setattr(executor, "_warm", warm)  # noqa: B010
     loaded = open_model(path, LoadOptions(n_threads=hybrid_threads(), n_ctx=2048, placement=EXPERTS_ON_CPU))
     out["loaded"] = True
+    runs: Any = loaded.executor
+    for i, plan in enumerate(runs.plans):
+        if plan.phase == phase == "decode":
+            n = plan.max_rows
+            runs._make_ready(i, runs._binder.bind(i, StepShape(n, n, n), beside=True))
     from tests.helpers.golden_models import batch
 
     started = time.perf_counter()
