@@ -28,6 +28,7 @@ from engine.runtime.gpu_inputs import InputLayout
 from engine.runtime.gpu_side import GpuSide, head_parts, layers_on, tensors_of
 from engine.runtime.gpu_stream import LEAST_ROWS, with_experts_beside_routers
 from engine.runtime.kv_cache import BLOCK, KvCache
+from engine.runtime.pinned import Pinned
 from engine.runtime.residency import Holding
 from engine.runtime.rope_table import RopeTables
 from engine.runtime.states import StatePool, plan_slots, snapshot_budget
@@ -117,7 +118,7 @@ def load_placed(
     cpu = None
     if lanes:
         workers = workers_beside(placement.workers, cpu_ops, options, devices)
-        cpu = _compile(all_plans, placement, workers, weights, derived, ropes, cache, states, n_ctx, f32=f32)
+        cpu = _compile(all_plans, placement, workers, weights, derived, ropes, cache, states, n_ctx, devices, f32=f32)
         undo.append(cpu.close)
     executor = GpuExecutor(spec, plans, tuple(sides), cpu, states, inputs, abort, streamed)
     undo.append(executor.close)
@@ -174,13 +175,14 @@ def _compile(
     cache: KvCache,
     states: StatePool,
     n_ctx: int,
+    devices: tuple[GpuDevice, ...],
     *,
     f32: bool,
 ) -> CpuPrograms:
     k_type, v_type = KV_TYPES.index(placement.k_type), KV_TYPES.index(placement.v_type)
     memory = Memory(weights, derived, ropes, cache.layers, k_type, v_type, states)
     n_blocks = [group.n_blocks for group in cache.groups]
-    return CpuPrograms(plans, memory, workers, n_blocks, n_ctx=n_ctx, f32=f32, pinned=True)
+    return CpuPrograms(plans, memory, workers, n_blocks, n_ctx=n_ctx, f32=f32, room=lambda n: Pinned(n, devices))
 
 
 def workers_beside(workers: WorkerPlan, ops: Sequence[LaneOp], options: LoadOptions, devices: Sequence[GpuDevice]) -> WorkerPlan:
