@@ -22,6 +22,6 @@ def gpu_slot(op: LaneOp, buffer: Buffer, max_rows: int, words: frozenset[str]) -
 
 
 def acts_bytes(rows: int, width: int) -> int:
-    """Room for all parts of `Acts`, each from a multiple of GPU_ALIGN on: values, bf16, codes, scales of 32, sums of 16."""
+    """Room for all parts of `Acts`, each from a multiple of GPU_ALIGN on: values, f16, codes, scales of 32, sums of 16."""
     groups = -(-width // 32)
     return sum(-(-rows * nbytes // GPU_ALIGN) * GPU_ALIGN for nbytes in (4 * width, 2 * width, width, 4 * groups, 8 * groups))

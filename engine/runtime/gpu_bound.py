@@ -195,6 +195,6 @@ class Binder:
 
 
 def runs_beside(plan: Plan, devices: Sequence[GpuDevice]) -> bool:
-    """Whether the lanes of a plan run side by side: several pieces each, or several GPUs, on devices that wait for each other."""
+    """Whether the lanes of a plan gain by running side by side: several pieces each, or several GPUs that meet."""
     several = len(plan.schedule) > len(plan.lanes) or sum(isinstance(lane.device, Gpu) for lane in plan.lanes) > 1
     return plan.phase == "decode" and several and all(not one.emulated for one in devices)

@@ -6,6 +6,7 @@ of few rows have a fixed shape each, with padding rows, so that what a GPU does 
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -20,7 +21,7 @@ from engine.errors import Cancelled, EngineBug, EngineError, InvalidRequest
 from engine.program.plan import Plan
 from engine.runtime.buckets import pick
 from engine.runtime.cpu_programs import CpuPrograms, not_finite, not_finite_in, refused
-from engine.runtime.gpu_bound import Binder, Bound
+from engine.runtime.gpu_bound import KEPT_OUT, Binder, Bound
 from engine.runtime.gpu_buffers import StepShape
 from engine.runtime.gpu_inputs import MAX_SEQS, InputLayout
 from engine.runtime.gpu_lane import WARM_RUNS, GpuLane
@@ -36,6 +37,10 @@ if TYPE_CHECKING:
     from engine.runtime.gpu_handoff import Meeting
 
 F32 = npt.NDArray[np.float32]
+
+KEPT_ROOMS = 4
+UNSHARED = 3
+"""References to an array that only the list, a loop over it and the question itself hold."""
 
 
 class _Work:
@@ -79,8 +84,9 @@ class GpuExecutor:
         self._states = states
         self._abort = abort
         self._times: tuple[tuple[str, float], ...] = ()
+        self._rooms: list[F32] = []
         self._all_plans = plans if streamed is None else (*plans, streamed)
-        self._choice = choice
+        self.stream_choice = choice
         self._binder = Binder(self._all_plans, sides, cpu, inputs, spec.n_vocab)
 
     def warm_up(self, progress: Callable[[int, int], None]) -> None:
@@ -149,7 +155,7 @@ class GpuExecutor:
         if len(batch.block_tables) > MAX_SEQS:
             return np.concatenate([self.step(part) for part in _parts(batch)])
         index = pick(self.plans, batch)
-        if self.plans[index].phase == "prefill" and self._choice.streams(len(batch.token_ids)):
+        if self.plans[index].phase == "prefill" and self.stream_choice.streams(len(batch.token_ids)):
             index = len(self.plans)
         plan = self._all_plans[index]
         n_rows, n_seqs, n_out = len(batch.token_ids), len(batch.block_tables), len(batch.out_rows)
@@ -158,7 +164,7 @@ class GpuExecutor:
         states = batch.states
         if self._states.n_slots and states is None:
             states = self._states.own(n_seqs)
-        work = _Work(index, batch, states, np.empty((n_out, self._n_vocab), np.float32))
+        work = _Work(index, batch, states, self._room(n_out))
         bound = self._binder.bind(index, shape, beside=fixed)
         if self._is_due(index, bound):
             self._make_ready(index, bound)
@@ -187,9 +193,9 @@ class GpuExecutor:
         return work.logits
 
     def _learn(self, n_rows: int, *, streamed: bool) -> None:
-        self._choice.took(n_rows, self.last_step_s, streamed=streamed)
+        self.stream_choice.took(n_rows, self.last_step_s, streamed=streamed)
         if streamed and self.stream_times:
-            self._choice.measured(min(one.gbps for one in self.stream_times))
+            self.stream_choice.measured(min(one.gbps for one in self.stream_times))
 
     @property
     def stream_times(self) -> tuple[StreamTimes, ...]:
@@ -197,10 +203,15 @@ class GpuExecutor:
         brings = (side.experts for side in self._sides)
         return tuple(one.times for one in brings if one is not None and one.times is not None)
 
-    @property
-    def least_streamed_rows(self) -> int:
-        """The shortest chunk of a prompt for which experts are brought, 0: none, as far as is known by now."""
-        return self._choice.least_rows
+    def _room(self, n_out: int) -> F32:
+        """Room for logits, [n_out, n_vocab]: what the caller of an earlier step has let go, whose pages are there already."""
+        for held in self._rooms:
+            if len(held) == n_out and sys.getrefcount(held) <= UNSHARED:
+                return held
+        made = np.empty((n_out, self._n_vocab), np.float32)
+        if 0 < n_out <= KEPT_OUT:
+            self._rooms = [*self._rooms[-KEPT_ROOMS + 1 :], made]
+        return made
 
     def replay_s(self, n: int = 20) -> float:
         """Seconds that GPUs take for their part of a decoded token, without what the host does beside it."""

@@ -35,6 +35,7 @@ from engine.runtime.weights import Weights
 from kernels_pyx.executor import AbortFlag
 
 Progress = Callable[[str, int, int], None]
+FETCHERS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,13 +176,13 @@ def _compile(
 
 
 def workers_beside(workers: WorkerPlan, ops: Sequence[LaneOp], options: LoadOptions, devices: Sequence[GpuDevice]) -> WorkerPlan:
-    """Who works beside GPUs: the thread that asks alone where there is nothing but rows of the embedding to fetch.
+    """Who works beside GPUs: a few where there is nothing but rows of the embedding to fetch, which every token waits for.
 
     Unless a number was asked for, two cores are left to the driver of real GPUs and to the thread that waits for a device. With
     all of them spinning, an exchange takes twenty times as long.
     """
     if all(isinstance(op, LaneEmbed | LaneRows | LaneSend | LaneRecv) for op in ops):
-        return WorkerPlan(workers.cores[:1])
+        return WorkerPlan(workers.cores[:FETCHERS])
     if options.n_threads or all(device.emulated for device in devices):
         return workers
     return WorkerPlan(workers.cores[: max(1, len(workers.cores) - 2)])

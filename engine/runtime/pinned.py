@@ -56,8 +56,8 @@ class Pinned:
 
     def __del__(self) -> None:
         if self._address:
-            torch.cuda.cudart().cudaHostUnregister(self._address)
-            self._address = 0
+            with suppress(Exception):  # at the end of the process torch may be gone, and the driver with it
+                torch.cuda.cudart().cudaHostUnregister(self._address)
 
 
 def _forget_error(device: GpuDevice) -> None:

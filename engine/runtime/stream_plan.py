@@ -20,7 +20,12 @@ from engine.runtime.stream_choice import Load
 
 
 def streamed_plan(
-    graph: Graph, placement: Placement, plans: Sequence[Plan], types: Mapping[str, int], options: LoadOptions, gpus: Sequence[GpuDevice]
+    graph: Graph,
+    placement: Placement,
+    plans: Sequence[Plan],
+    types: Mapping[str, int],
+    options: LoadOptions,
+    gpus: Sequence[GpuDevice],
 ) -> Plan | None:
     """The plan, of the longest chunk; None where there is nothing to bring, or no gain in it."""
     rows = plans[-1].max_rows

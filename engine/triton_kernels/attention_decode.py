@@ -44,7 +44,7 @@ def _attend_rows(
     V_WIDE: tl.constexpr, BLOCK: tl.constexpr, KEYS: tl.constexpr, SPLITS: tl.constexpr, LEAST: tl.constexpr,
     WINDOW: tl.constexpr, K_KIND: tl.constexpr, V_KIND: tl.constexpr, K_GROUPS: tl.constexpr, V_GROUPS: tl.constexpr,
     SINKS: tl.constexpr, CAPPED: tl.constexpr, GATED: tl.constexpr, FUSED: tl.constexpr,
-    HEADS: tl.constexpr, TOGETHER: tl.constexpr, EARLY: tl.constexpr,
+    HEADS: tl.constexpr, TOGETHER: tl.constexpr, EARLY: tl.constexpr, ASM: tl.constexpr,
 ):  # fmt: skip
     """One KV head of ROWS rows of one sequence over one part of their past. FUSED: the last part to finish merges them."""
     if EARLY:
@@ -98,10 +98,10 @@ def _attend_rows(
         next_block = blocks_of(table, ahead, (ahead >= first) & (ahead < end), BLOCK, True)
         at = starts(block, k_step, kv, key, BLOCK, HEAD_DIM)
         scales_at = starts(block, ks_step, kv, key, BLOCK, K_GROUPS)
-        k = load_tile(keys, k_scales, at, scales_at, seen, 0, D1, HEAD_DIM, K_KIND, False)
+        k = load_tile(keys, k_scales, at, scales_at, seen, 0, D1, HEAD_DIM, K_KIND, False, ASM)
         scores = tl.dot(q1, tl.trans(k), input_precision="ieee")
         if D2:
-            k = load_tile(keys, k_scales, at, scales_at, seen, D1, D2, HEAD_DIM, K_KIND, False)
+            k = load_tile(keys, k_scales, at, scales_at, seen, D1, D2, HEAD_DIM, K_KIND, False, ASM)
             scores = tl.dot(q2, tl.trans(k), scores, input_precision="ieee")
         if K_KIND == INT8:
             scores = scores * tl.load(k_scales + scales_at, mask=seen, other=0).to(tl.float32)[None, :]
@@ -117,7 +117,7 @@ def _attend_rows(
         fade = tl.exp2(largest - higher)
         at = starts(block, v_step, kv, key, BLOCK, V_DIM)
         scales_at = starts(block, vs_step, kv, key, BLOCK, V_GROUPS)
-        v = load_tile(values, v_scales, at, scales_at, seen, 0, V_WIDE, V_DIM, V_KIND, True)
+        v = load_tile(values, v_scales, at, scales_at, seen, 0, V_WIDE, V_DIM, V_KIND, True, ASM)
         sums = tl.dot(weights.to(v.dtype), v, sums * fade[:, None], input_precision="ieee")
         total = total * fade + tl.sum(weights, 1)
         largest = higher
@@ -221,7 +221,7 @@ def attend_rows(
         V_GROUPS=0 if v_scales is None else v_scales.shape[-1], SINKS=sinks is not None, CAPPED=heads.softcap != 0,
         GATED=gate is not None, FUSED=fused, HEADS=group, TOGETHER=together(group, v_wide),
         EARLY=config.early, launch_pdl=config.early,
-        num_warps=config.warps, num_stages=config.stages,
+        ASM=pages.asm, num_warps=config.warps, num_stages=config.stages,
     )  # fmt: skip
     if fused:
         return

@@ -66,7 +66,7 @@ class AttentionKernels:
         rows: bool,
     ) -> None:
         """See LaneAttend."""
-        pages = Pages(cache, step)
+        pages = Pages(cache, step, self._asm)
         given, sizes = (pages, q, heads, sinks, gate, out), (heads, pages.kinds)
         if rows or len(q) <= FEW_ROWS:
             run, queries = partial(attend_rows, self._workspace, _multiprocessors(q.device)), 1 if rows else SHORT_QUERIES
@@ -90,14 +90,14 @@ class AttentionKernels:
         self, step: StepInputs, absorbed: Tensor, q: Tensor, mla: Mla, cache: Cache, out: Tensor, *, rows: bool
     ) -> None:
         """See LaneLatentAttend."""
-        pages = Pages(cache, step)
+        pages = Pages(cache, step, self._asm)
         config, given = replace(latent_config(pages, mla.n_heads, rows=rows), early=self._early), (pages, absorbed, q, mla, out)
         run = partial(latent_attend.latent_attend, self._workspace, _multiprocessors(q.device))
         self._fitting.launch(lambda one: run(one, *given, rows=rows), config, mla, pages.kinds, rows)
 
     def latent_heads(self, step: StepInputs, q: Tensor, mla: Mla, cache: Cache, k: Matrix, v: Matrix, out: Tensor) -> None:
         """See LaneLatentHeads."""
-        latent_heads.latent_heads(self._workspace, self._fitting, Pages(cache, step), q, mla, k, v, out, asm=self._asm)
+        latent_heads.latent_heads(self._workspace, self._fitting, Pages(cache, step, self._asm), q, mla, k, v, out, asm=self._asm)
 
 
 @once

@@ -19,10 +19,10 @@ def expert_tile(format: str, n_in: int) -> Tile:
     """The tile for experts' matrices of this shape."""
     if BLOCKS[format].is_float:
         return Tile(2, 64, 2)
-    pairs = n_in // 32
-    if format in ("Q4_K", "Q5_K"):
-        return Tile(2, 64, 2) if pairs >= 64 else Tile(2, 32, 1)
-    return Tile(2, 32, 2)
+    wide = format in ("Q4_K", "Q5_K")
+    if n_in >= 2048:
+        return Tile(1, 64 if wide else 32, 2)
+    return Tile(1, 32 if wide else 16, 1)
 
 
 @triton.jit

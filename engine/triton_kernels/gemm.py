@@ -1,4 +1,4 @@
-"""Linears of many rows: slices of the matrix are dequantised into scratch, to bf16, and multiplied by the library's GEMM.
+"""Linears of many rows: slices of the matrix are dequantised into scratch, to f16, and multiplied by the library's GEMM.
 
 On Hopper that beats 8-bit products of blocks; slices are so small that what was written is still in the second cache when it is
 read, where the cache is as large. With exact settings the scratch and the products are f32.
@@ -16,7 +16,7 @@ from engine.arch.spec import Act
 from engine.triton_kernels.dequantise import dequantise
 from engine.triton_kernels.gemv import rows_of, weights_of
 from engine.triton_kernels.pointwise import gated_act
-from engine.triton_kernels.tensors import Acts, Matrix
+from engine.triton_kernels.tensors import HALVED, Acts, Matrix
 from engine.triton_kernels.workspace import Workspace
 
 SCRATCH_BYTES = 64 << 20
@@ -85,7 +85,7 @@ def _slices(acts: Acts, matrix: Matrix, n_out: int, workspace: Workspace, *, asm
     exact = acts.halves is None or matrix.format == "F32"
     x = rows_of(acts) if exact else acts.halves
     assert x is not None
-    if matrix.format == ("F32" if exact else "BF16"):
+    if matrix.format == ("F32" if exact else "F16"):
         stored = weights_of(matrix)[: n_out * matrix.row_bytes].view(x.dtype).view(n_out, -1)
         yield slice(0, n_out), stored, x
         return
@@ -98,17 +98,14 @@ def _slices(acts: Acts, matrix: Matrix, n_out: int, workspace: Workspace, *, asm
 
 
 def _multiply(x: Tensor, weights: Tensor, out: Tensor, *, add: bool) -> None:
-    """out (+)= x times the transpose of weights, summed in f32."""
+    """out (+)= x times the transpose of weights, summed in f32; f16 x are of `Acts.halves`."""
     if x.dtype == torch.float32:
         if add:
             torch.addmm(out, x, weights.T, out=out)
         else:
             torch.mm(x, weights.T, out=out)
     elif x.is_cuda:
-        if add:
-            torch.addmm(out, x, weights.T, torch.float32, out=out)
-        else:
-            torch.mm(x, weights.T, torch.float32, out=out)
+        torch.addmm(out, x, weights.T, torch.float32, beta=1 if add else 0, alpha=HALVED, out=out)
     else:  # torch multiplies 16-bit numbers into f32 on cards only
-        product = x.float() @ weights.float().T
+        product = HALVED * (x.float() @ weights.float().T)
         out.copy_(out + product if add else product)

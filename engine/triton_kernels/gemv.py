@@ -35,13 +35,10 @@ def tile_of(format: str, n_in: int, n_out: int, n_rows: int) -> Tile:
     """The tile for a matrix of this shape and n_rows rows of activations."""
     if BLOCKS[format].is_float:
         return Tile(2 if n_rows <= 2 else 1, 128, 4)  # 512 columns at a time
-    pairs = n_in // 32
+    # One row a program, all of it at once: on an H200, more rows a program leave fewer loads under way, and are slower.
+    warps = 4 if n_in >= 4096 else 2 if n_in >= 2048 else 1
     wide = format in ("Q4_K", "Q5_K")  # whose threads hold 4 words, others 1 or 2
-    warps = 2 if pairs >= 64 else 1
-    rows = 4 if n_out >= 32768 else 2
-    if n_rows > 4:
-        rows = min(rows, 2)
-    return Tile(rows, (32 if wide else 16) * warps, warps)
+    return Tile(1, (32 if wide else 16) * warps, warps)
 
 
 @triton.jit

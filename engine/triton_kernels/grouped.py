@@ -23,8 +23,11 @@ from engine.triton_kernels.formats import BLOCKS
 from engine.triton_kernels.gemm import SCRATCH_BYTES, room
 from engine.triton_kernels.gemv import rows_of, weights_of
 from engine.triton_kernels.products import float_pointer
+from engine.triton_kernels.tensors import HALVED as _HALVED
 from engine.triton_kernels.tensors import Acts, Choice, Matrix
 from engine.triton_kernels.workspace import Workspace
+
+HALVED = tl.constexpr(_HALVED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +118,7 @@ def _multiply(
             acc = tl.dot(tl.load(x + k[None, :], mask=mask, other=0.0), first, acc, input_precision=PRECISION)
             a = tl.load(x + k[None, :] + SPAN * 16, mask=mask, other=0.0)
             acc = tl.dot(a, second, acc, input_precision=PRECISION)
-    return acc
+    return acc if dtype == tl.float32 else acc * HALVED
 
 
 @triton.jit

@@ -26,7 +26,7 @@ def _attend_latent(
     N_SEQS: tl.constexpr, N_HEADS: tl.constexpr, HEADS: tl.constexpr, ROWS: tl.constexpr, HEAD_DIM: tl.constexpr,
     RANK: tl.constexpr, RANK_WIDE: tl.constexpr, N_ROT: tl.constexpr, ROT_WIDE: tl.constexpr, BLOCK: tl.constexpr,
     KEYS: tl.constexpr, SPLITS: tl.constexpr, LEAST: tl.constexpr, KIND: tl.constexpr, GROUPS: tl.constexpr,
-    EARLY: tl.constexpr,
+    EARLY: tl.constexpr, ASM: tl.constexpr,
 ):  # fmt: skip
     """HEADS heads of ROWS rows of one sequence over one part of its past."""
     if EARLY:
@@ -69,8 +69,8 @@ def _attend_latent(
         next_block = blocks_of(table, ahead, ahead < end, BLOCK, True)
         place = starts(block, step, 0, key, BLOCK, RANK + N_ROT)
         scale_place = starts(block, scale_step, 0, key, BLOCK, GROUPS)
-        c = load_tile(pool, scales, place, scale_place, seen, 0, RANK_WIDE, RANK, KIND, True)
-        turned = load_tile(pool, scales, place, scale_place, seen, RANK, ROT_WIDE, RANK + N_ROT, KIND, True)
+        c = load_tile(pool, scales, place, scale_place, seen, 0, RANK_WIDE, RANK, KIND, True, ASM)
+        turned = load_tile(pool, scales, place, scale_place, seen, RANK, ROT_WIDE, RANK + N_ROT, KIND, True, ASM)
         scores = tl.dot(q1, tl.trans(c), input_precision="ieee")
         scores = tl.dot(q2, tl.trans(turned), scores, input_precision="ieee")
         visible = seen[None, :]
@@ -152,7 +152,7 @@ def latent_attend(
         RANK_WIDE=padded(mla.rank), N_ROT=mla.rope.n_rot, ROT_WIDE=padded(mla.rope.n_rot), BLOCK=pages.block, KEYS=config.keys,
         SPLITS=splits, LEAST=config.least, KIND=kind_of(cache.keys, cache.k_scales),
         GROUPS=0 if cache.k_scales is None else cache.k_scales.shape[-1], EARLY=config.early,
-        launch_pdl=config.early, num_warps=config.warps, num_stages=config.stages,
+        ASM=pages.asm, launch_pdl=config.early, num_warps=config.warps, num_stages=config.stages,
     )  # fmt: skip
     wide = min(128, padded(mla.rank))
     _merge_latent[mla.n_heads, triton.cdiv(mla.rank, wide), n_rows](

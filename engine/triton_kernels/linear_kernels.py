@@ -22,7 +22,7 @@ _MOST_USED = 32  # experts of a row: a step of few rows has at most this many ti
 class LinearKernels:
     """See `engine.triton_kernels.kernels.Kernels` for each method.
 
-    Up to FEW_ROWS rows are multiplied as 8-bit codes with the blocks as they lie; more are multiplied as bf16, or by f32 in exact
+    Up to FEW_ROWS rows are multiplied as 8-bit codes with the blocks as they lie; more are multiplied as f16, or by f32 in exact
     runs. asm: with PTX; early: small kernels are launched before what is before them has ended, which devices from compute
     capability 9 on can.
     """
@@ -37,7 +37,7 @@ class LinearKernels:
         return unsupported(format)
 
     def acts(self, allocate: Allocate, n_rows: int, width: int, formats: frozenset[str], *, f32: bool) -> Acts:
-        """f32 rows for exact runs and float formats, else codes for few rows and bf16 for many.
+        """f32 rows for exact runs and float formats, else codes for few rows and f16 for many.
 
         Where rows may be those of few rows' experts as well as many rows there are both.
         """
@@ -54,7 +54,7 @@ class LinearKernels:
             room(codes, width, "int8"),
             room(codes, width // 32, "float32"),
             room(codes, width // 16, "float32"),
-            room(halves, width, "bfloat16"),
+            room(halves, width, "float16"),
         )
 
     def embed(self, step: StepInputs, matrix: Matrix, scale: float, out: Tensor) -> None:

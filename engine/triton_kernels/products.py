@@ -38,14 +38,10 @@ def _of_codes(
     WHOLE: tl.constexpr = VECTOR == 4
     PART: tl.constexpr = 1.0 if WHOLE else 0.25  # of a run's sum, which each of the threads that hold it takes off
     r, h, i, m = _axes(R, H, M, last, n_rows, EVEN)
-    if WHOLE:
-        rh, hh, mh = tl.arange(0, R)[None, :, None], tl.arange(0, H)[None, None, :], tl.arange(0, M)[:, None, None]
-        if not EVEN:
-            rh, mh = tl.minimum(rh, last), tl.minimum(mh, n_rows - 1)
-        acc = tl.zeros([M, R, H], tl.float32)
-    else:
-        rh, hh, mh = r, h + 0 * i, m
-        acc = tl.zeros([M, R, H, 4], tl.float32)
+    rh, hh, mh = tl.arange(0, R)[None, :, None], tl.arange(0, H)[None, None, :], tl.arange(0, M)[:, None, None]
+    if not EVEN:
+        rh, mh = tl.minimum(rh, last), tl.minimum(mh, n_rows - 1)
+    acc = tl.zeros([M, R, H] if WHOLE else [M, R, H, 4], tl.float32)
     STEPS: tl.constexpr = (PAIRS + H - 1) // H
     MOST: tl.constexpr = 8 // M  # steps that are unrolled, as far as they divide all: loads of several are under way at once
     UNROLLED: tl.constexpr = (
@@ -64,23 +60,28 @@ def _of_codes(
             # In the layout of the weights, whatever wider loads the alignment of activations would allow.
             at = tl.max_contiguous(m * (K // 4) + first_run(p, SPAN) * 4 + i, (1, 1, 1, VECTOR))
             x, y = tl.load(x_of + at + step * H * 8), tl.load(x_of + at + (step * H * 8 + SPAN * 4))
-            if WHOLE:
-                a, b = tl.sum(dot4(lo, x, ASM), 3).to(tl.float32), tl.sum(dot4(hi, y, ASM), 3).to(tl.float32)
-            else:
-                a, b = dot4(lo, x, ASM).to(tl.float32), dot4(hi, y, ASM).to(tl.float32)
             run = first_run(ph, SPAN)
             scale = tl.load(s_of + (mh * (K // 32) + run // 2) + step * H, mask=inside, other=0.0)
-            if SPAN == 1:
-                acc += (dl * scale) * (a + b)
-            else:
+            other = scale
+            if SPAN > 1:
                 other = tl.load(s_of + (mh * (K // 32) + run // 2) + (step * H + SPAN // 2), mask=inside, other=0.0)
-                acc += (dl * scale) * a
-                acc += (dh * other) * b
+            u, v = dl * scale, dh * other
+            if WHOLE:
+                acc += u * tl.sum(dot4(lo, x, ASM), 3).to(tl.float32)
+                acc += v * tl.sum(dot4(hi, y, ASM), 3).to(tl.float32)
+            elif SPAN == 1:
+                acc += u[:, :, :, None] * (dot4(lo, x, ASM) + dot4(hi, y, ASM)).to(tl.float32)
+            else:
+                acc += u[:, :, :, None] * dot4(lo, x, ASM).to(tl.float32)
+                acc += v[:, :, :, None] * dot4(hi, y, ASM).to(tl.float32)
             if HAS_MIN:
                 sums = t_of + (mh * (K // 16) + run) + step * H * 2
                 first, second = tl.load(sums, mask=inside, other=0.0), tl.load(sums + SPAN, mask=inside, other=0.0)
-                acc -= ml * (first * PART)
-                acc -= m2 * (second * PART)
+                less = ml * first + m2 * second
+                if WHOLE:
+                    acc -= less
+                else:
+                    acc -= PART * less[:, :, :, None]
     return acc if WHOLE else tl.reshape(acc, (M, R, H * 4))
 
 

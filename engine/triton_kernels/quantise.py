@@ -1,5 +1,5 @@
 # mypy: disable-error-code="no-untyped-def, untyped-decorator, no-untyped-call, misc"
-"""What linears multiply: rows that are gathered, normed, and stored as f32, as bf16, and as 8-bit codes, in one launch."""
+"""What linears multiply: rows that are gathered, normed, and stored as f32, as f16, and as 8-bit codes, in one launch."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from engine.triton_kernels.tensors import Acts, NormWeight
+from engine.triton_kernels.tensors import HALVED, Acts, NormWeight
 
 _CHUNK = 1024  # values a program stores where no norm needs the whole row
 
@@ -16,7 +16,7 @@ _CHUNK = 1024  # values a program stores where no norm needs the whole row
 def _prepare(
     x, rows, weight, values, halves, codes, scales, sums, x_step, eps,
     WIDTH: tl.constexpr, BLOCK: tl.constexpr, GATHER: tl.constexpr, NORM: tl.constexpr,
-    VALUES: tl.constexpr, HALVES: tl.constexpr, CODES: tl.constexpr, EARLY: tl.constexpr,
+    VALUES: tl.constexpr, HALVES: tl.constexpr, CODES: tl.constexpr, EARLY: tl.constexpr, HALVED: tl.constexpr,
 ):  # fmt: skip
     """codes: x / scale, rounded, of 32 values with the scale max |x| / 127; sums: of 16 codes, times the scale.
 
@@ -35,7 +35,8 @@ def _prepare(
     if VALUES:
         tl.store(values + row * WIDTH + j, y, mask=inside)
     if HALVES:
-        tl.store(halves + row * WIDTH + j, y.to(tl.bfloat16), mask=inside)
+        small = tl.minimum(tl.maximum(y / HALVED, -65504.0), 65504.0)
+        tl.store(halves + row * WIDTH + j, small.to(tl.float16), mask=inside)
     if CODES:
         group = tl.program_id(1) * (BLOCK // 32) + tl.arange(0, BLOCK // 32)
         parts = tl.reshape(y, (BLOCK // 32, 32))
@@ -58,6 +59,6 @@ def prepare(x: Tensor, acts: Acts, rows: Tensor | None, norm: NormWeight | None,
         x, x if rows is None else rows, x if norm is None else norm.weight, *given, x.stride(0),
         0.0 if norm is None else norm.eps, WIDTH=width, BLOCK=block, GATHER=rows is not None, NORM=norm is not None,
         VALUES=acts.values is not None, HALVES=acts.halves is not None, CODES=acts.codes is not None,
-        EARLY=early, num_warps=max(1, min(16, block // 256)),
+        EARLY=early, HALVED=HALVED, num_warps=max(1, min(16, block // 256)),
         **({"launch_pdl": True} if early else {}),  # an option of NVIDIA's devices only
     )  # fmt: skip

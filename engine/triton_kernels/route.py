@@ -14,6 +14,7 @@ from engine.triton_kernels.products import partial_products
 from engine.triton_kernels.tensors import Acts, Choice, Matrix
 
 _NO_ID = tl.constexpr(1 << 30)
+_LEAST = tl.constexpr(-(1 << 63))
 _MIN_WEIGHT = tl.constexpr(2.0**-14)  # the least sum that weights are divided by
 
 
@@ -29,8 +30,11 @@ def _total(x):
 
 
 @triton.jit
-def _lowest(ids):
-    return tl.min(tl.min(ids, 2), 1)[:, None, None]
+def _keys(score, ids):
+    """int64 that order by score, and of equal scores the lower id first: the number's bits above those of the id."""
+    bits = (score + 0.0).to(tl.int32, bitcast=True)  # which makes one zero of both
+    ordered = tl.where(bits < 0, bits ^ 0x7FFFFFFF, bits)
+    return (ordered.to(tl.int64) << 32) | (-ids + _NO_ID).to(tl.int64)
 
 
 @triton.jit
@@ -82,13 +86,12 @@ def _choose(
     if N_GROUPS > 1:
         score = tl.where(_best_groups(score, real, g, e, GROUPS_USED), score, float("-inf"))
     u = tl.arange(0, U)[None, None, :]
-    taken = (real == 0) | (m < 0)
+    keys = tl.where(real, _keys(score, ids), _LEAST)
     picked = tl.zeros([ROWS, 1, U], tl.int32)
     for j in tl.static_range(N_USED):
-        open = tl.where(taken, float("-inf"), score)
-        expert = _lowest(tl.where((open == _largest(open)) & (taken == 0), ids, _NO_ID))
-        taken = taken | (ids == expert)
-        picked = tl.where(u == j, expert, picked)
+        best = _largest(keys)
+        keys = tl.where(keys == best, _LEAST, keys)
+        picked = tl.where(u == j, -(best & 0x7FFFFFFF).to(tl.int32) + _NO_ID, picked)
     used = u < N_USED
     weight = _likely(tl.load(scores + m * scores_step + picked, cache_modifier=".cg"), top, total, GATING)
     if GATING == "softmax_chosen":

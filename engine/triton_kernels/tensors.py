@@ -9,6 +9,10 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
+HALVED = 16.0
+"""What activations are divided by as f16, where 65504 is the largest number: some models' pass that, none's a million."""
+
+
 @dataclass(frozen=True, slots=True)
 class Matrix:
     """One matrix or n_matrices of one size, quantised as the file holds them.
@@ -40,8 +44,8 @@ class Acts:
     """Rows that linears multiply, as their kernels want them: f32 [n_rows, width], or 8-bit with scales, or both.
 
     values: f32. codes: int8 [n_rows, width]; scales f32 [n_rows, width / 32], of 32 codes; sums f32 [n_rows, width / 16], of 16
-    codes, times their scale. halves: bf16, for many rows. Where a kernel quantises for itself or a form computes in f32, what it
-    does not need is None.
+    codes, times their scale. halves: f16, the values divided by HALVED, for many rows. Where a kernel quantises for itself or a
+    form computes in f32, what it does not need is None.
     """
 
     values: Tensor | None

@@ -141,7 +141,7 @@ def decode(model: str, kind: str, depth: int, n_rows: int = 1) -> Case:
     )
 
     def run(i: int, config: DecodeConfig) -> None:
-        attend_rows(ROOM, multiprocessors(), config, Pages(caches[i % len(caches)], step), q, heads, None, None, out)
+        attend_rows(ROOM, multiprocessors(), config, Pages(caches[i % len(caches)], step, True), q, heads, None, None, out)
 
     def wanted() -> Tensor:
         found = torch.empty_like(out)
@@ -208,7 +208,7 @@ def latent(n_heads: int, kind: str, depth: int, n_rows: int = 1, *, rows: bool =
     out = torch.empty_like(absorbed)
 
     def run(i: int, config: LatentConfig) -> None:
-        pages = Pages(caches[i % len(caches)], step)
+        pages = Pages(caches[i % len(caches)], step, True)
         latent_attend(ROOM, multiprocessors(), config, pages, absorbed, q, mla, out, rows=rows)
 
     def wanted() -> Tensor:
@@ -223,8 +223,8 @@ def latent(n_heads: int, kind: str, depth: int, n_rows: int = 1, *, rows: bool =
 
 
 TILES = [
-    TileConfig(128, 128, 8, 3),
     TileConfig(128, 128, 8, 2),
+    TileConfig(128, 128, 8, 3),
     TileConfig(128, 64, 8, 3),
     TileConfig(128, 64, 8, 4),
     TileConfig(64, 64, 4, 3),
@@ -254,7 +254,7 @@ def prefill(model: str, kind: str, n_rows: int, past: int) -> Case:
         if heads.head_dim <= 128
         else [TileConfig(64, 64, 8, 2), TileConfig(128, 32, 8, 2), TileConfig(128, 64, 8, 2), TileConfig(64, 32, 4, 2)]
     )
-    run = lambda i, config: attend_tiles(config, Pages(cache, step), q, heads, None, None, out)  # noqa: E731
+    run = lambda i, config: attend_tiles(config, Pages(cache, step, True), q, heads, None, None, out)  # noqa: E731
     return Case(name, kind, configs, 4, run, wanted, out, nbytes_of(cache), flops)
 
 
@@ -268,7 +268,7 @@ def short(model: str, kind: str, n_rows: int, past: int) -> Case:
     q, out = torch.randn(n_rows, heads.n_heads * heads.q_step, device=DEVICE), made.out
 
     def run(i: int, config: Any) -> None:
-        pages = Pages(cache, step)
+        pages = Pages(cache, step, True)
         if isinstance(config, DecodeConfig):
             attend_rows(ROOM, multiprocessors(), config, pages, q, heads, None, None, out, queries=64)
         else:

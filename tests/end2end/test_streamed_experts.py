@@ -20,9 +20,7 @@ from tests.helpers.models import need_goldens
 from tests.helpers.placed import EXACT, anywhere, hybrid, need_torch, on_cpu, open_placed
 from tests.helpers.runs import prefill_batch
 
-MIXTURES = tuple(
-    name for name in MODELS if "moe" in name or name.startswith(("deepseek2", "gpt-oss", "qwen3next", "minimax"))
-)
+MIXTURES = tuple(name for name in MODELS if "moe" in name or name.startswith(("deepseek2", "gpt-oss", "qwen3next", "minimax")))
 STREAMED = replace(EXACT, stream_experts="on")
 Q4 = "q256-qwen3moe.Q4_K.gguf"
 
@@ -79,7 +77,10 @@ def test_logits_and_answers_are_the_recorded_ones(name: str, monkeypatch: pytest
 @pytest.mark.parametrize("name", ["qwen3moe", "gpt-oss", "deepseek2-lite", "qwen35moe"])
 def test_default_kernels_are_close_to_those_of_the_cpu(name: str) -> None:
     ids = golden(name).ids("medium")
-    exact, model = open_placed(golden(name).path, on_cpu), open_placed(golden(name).path, hybrid, replace(STREAMED, f32_activations=False))
+    exact, model = (
+        open_placed(golden(name).path, on_cpu),
+        open_placed(golden(name).path, hybrid, replace(STREAMED, f32_activations=False)),
+    )
     executor_of(model)
     assert np.abs(model.step(batch(ids)) - exact.step(batch(ids))).max() < 1e-2
     exact.close()
@@ -93,9 +94,7 @@ def test_chunks_of_any_size_give_the_same_logits(size: int) -> None:
     exact, model = open_placed(path, on_cpu), open_placed(path, hybrid, replace(STREAMED, n_ctx=256))
     table = np.arange(8, dtype=np.int32)
     theirs = exact.step(prefill_batch(ids, 0, table))
-    parts = [
-        model.step(prefill_batch(ids[start : start + size], start, table)) for start in range(0, len(ids), size)
-    ]
+    parts = [model.step(prefill_batch(ids[start : start + size], start, table)) for start in range(0, len(ids), size)]
     assert np.abs(np.concatenate(parts) - theirs).max() < 1e-3
     exact.close()
     model.close()
@@ -170,7 +169,9 @@ def test_without_room_for_the_ring_the_cpu_computes_and_a_note_says_so(monkeypat
 
     monkeypatch.setattr(gpu_side, "ExpertStream", full)
     model = open_placed(golden("qwen3moe").path, hybrid, STREAMED)
-    assert model.notes[-1].startswith("Long prompts are computed with the experts on the CPU, for they cannot be brought to the GPU")
+    assert model.notes[-1].startswith(
+        "Long prompts are computed with the experts on the CPU, for they cannot be brought to the GPU"
+    )
     ids, recorded = golden("qwen3moe").ids("medium"), golden("qwen3moe").logits("medium")
     assert np.abs(model.step(batch(ids))[-len(recorded) :] - recorded).max() < 2e-3
     model.close()

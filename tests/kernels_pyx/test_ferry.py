@@ -15,7 +15,9 @@ U8 = npt.NDArray[np.uint8]
 
 def loads_of(data: U8, sizes: list[int]) -> npt.NDArray[np.uint64]:
     ends = np.cumsum([0, *sizes])
-    return np.array([(data.ctypes.data + start, size) for start, size in zip(ends, sizes, strict=False)], np.uint64).reshape(-1, 2)
+    return np.array([(data.ctypes.data + start, size) for start, size in zip(ends, sizes, strict=False)], np.uint64).reshape(
+        -1, 2
+    )
 
 
 def carried(ferry: Ferry, ring: U8, sizes: list[int], loads: npt.NDArray[np.uint64]) -> bytes:

@@ -32,9 +32,9 @@ def test_what_chunks_took_moves_the_limit() -> None:
     choice.took(8, 1.0, streamed=False)  # says little
     assert choice.streams(2048)
     choice.took(100, 0.1, streamed=False)  # 1000 rows a second
-    assert [choice.streams(n) for n in (100, 351, 352, 2048)] == [False, False, True, True]
+    assert [choice.streams(n) for n in (100, 350, 352, 2048)] == [False, False, True, True]
     choice.took(2048, 0.41, streamed=True)  # 5000 rows a second
-    assert [choice.streams(n) for n in (351, 352, 4096)] == [False, True, True]
+    assert [choice.streams(n) for n in (350, 352, 4096)] == [False, True, True]
 
 
 def test_a_gpu_that_is_slower_than_the_cpu_gets_nothing() -> None:

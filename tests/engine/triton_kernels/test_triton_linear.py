@@ -98,7 +98,7 @@ def test_gated_linear(act: Act, n_rows: int) -> None:
     close(got, want, 1e-5)
 
 
-@pytest.mark.parametrize("name", ["Q4_K", "F32", "BF16", "MXFP4"])
+@pytest.mark.parametrize("name", ["Q4_K", "F32", "BF16", "F16", "MXFP4"])
 @pytest.mark.parametrize("f32", [False, True])
 def test_many_rows(name: str, f32: bool) -> None:
     matrix, x, bias = stored(name, 1, 70, 256), codes(11, 256), random(70)
@@ -106,11 +106,11 @@ def test_many_rows(name: str, f32: bool) -> None:
     got = want.clone()
     TORCH.linear(of_torch(x), [matrix], [bias], [want], "add", 0.0)
     TRITON.linear(prepared(TRITON, x, name, f32=f32), [matrix], [bias], [got], "add", 0.0)
-    close(got, want, 1e-5 if f32 else 1e-2)
+    close(got, want, 1e-5 if f32 else 2e-3)
     x *= 30 / want.abs().max()
     TORCH.linear(of_torch(x), [matrix], [None], [want], "store", 30.0)
     TRITON.linear(prepared(TRITON, x, name, f32=f32), [matrix], [None], [got], "store", 30.0)
-    close(got, want, 1e-5 if f32 else 1e-2)
+    close(got, want, 1e-5 if f32 else 2e-3)
 
 
 def test_few_rows_are_added() -> None:
@@ -142,7 +142,7 @@ def test_embeddings(name: str) -> None:
 
 @pytest.mark.parametrize("with_norm", [False, True])
 def test_prepare(with_norm: bool) -> None:
-    """f32 and bf16 rows, and codes that are off by half a scale at most, with scales and sums that belong to them."""
+    """f32 and f16 rows, and codes that are off by half a scale at most, with scales and sums that belong to them."""
     x, rows = random(7, 96), torch.tensor([6, 0, 3] * 4, dtype=torch.int32)
     norm = NormWeight(random(96, seed=5), 1e-5) if with_norm else None
     want = TORCH.acts(empty, 12, 96, frozenset({"F32"}), f32=True)
@@ -152,7 +152,7 @@ def test_prepare(with_norm: bool) -> None:
     assert want.values is not None and acts.values is not None and acts.halves is not None
     assert acts.codes is not None and acts.scales is not None and acts.sums is not None
     close(acts.values, want.values)
-    close(acts.halves.float(), want.values, 2**-7)
+    close(16 * acts.halves.float(), want.values, 1e-3)
     held = acts.codes.view(12, 3, 32) * acts.scales[:, :, None]
     assert ((held.reshape(12, 96) - want.values).abs() <= 0.5001 * acts.scales.repeat_interleave(32, dim=1)).all()
     close(acts.sums, held.view(12, 6, 16).sum(dim=2), 1e-5)
