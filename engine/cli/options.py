@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import get_args
 
-from engine.api.values import KvType, LoadOptions
+from engine.api.values import KvType, LoadOptions, StreamExperts
 from engine.cli.model import add_model_argument
 
 KV_TYPES: tuple[KvType, ...] = get_args(KvType)
@@ -40,7 +40,7 @@ def add_load_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--stream-experts",
-        choices=STREAM_EXPERTS,
+        choices=get_args(StreamExperts),
         default="auto",
         help="long chunks of prompts bring experts of the CPU to a GPU: where it is faster (auto, default), always or never",
     )

@@ -11,7 +11,6 @@ KV_TYPES: tuple[KvType, ...] = ("f32", "f16", "q8_0", "int8")
 """In the order of ld_kv_type."""
 
 StreamExperts = Literal["auto", "on", "off"]
-STREAM_EXPERTS: tuple[StreamExperts, ...] = ("auto", "on", "off")
 """Whether long chunks of prompts bring experts that lie in the machine's memory to a GPU: where it is faster, always, never."""
 
 

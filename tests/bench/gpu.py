@@ -189,7 +189,7 @@ def speed(
 
 
 def bring(model: Any, out: Result) -> None:
-    """How the CPU's experts came to the GPU in the last chunk: GB/s of all copies, and the part of that time it computed meanwhile."""
+    """How the CPU's experts came to the GPU in the last chunk: GB/s, and the part of that time it computed meanwhile."""
     for times in model.executor.stream_times:
         out["stream"] = {
             "gbps": round(times.nbytes / times.copy_s / 1e9, 1),
