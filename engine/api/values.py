@@ -18,10 +18,10 @@ __all__ = [
     "HardwareSnapshot",
     "KvType",
     "LoadOptions",
-    "StreamExperts",
     "ModelInfo",
     "RequestId",
     "SamplingParams",
+    "StreamExperts",
     "Usage",
 ]
 
