@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 KEPT_SHAPES = 4
 """Shapes of prefill steps that stay bound: binding takes some milliseconds, and most chunks are of one size."""
+MOST_PIECES = 8
 KEPT_OUT = 8
 """Wanted rows that always have room; for more it is taken for the step alone."""
 
@@ -51,9 +52,10 @@ class Bound:
 
     @property
     def capturable(self) -> bool:
-        """Whether the pieces of GPUs can be graphs: copies between GPUs are none that one device could do by itself."""
+        """Whether the pieces of GPUs are worth a graph each: few, and without copies between GPUs, which no graph holds."""
         n_gpus = sum(lane is not None for lane in self.lanes)
-        return self.made is None and (n_gpus == 1 or self.meeting is not None)
+        one_by_one = n_gpus == 1 and len(self.pieces) <= MOST_PIECES
+        return self.made is None and (one_by_one or self.meeting is not None)
 
     @property
     def pieces(self) -> Sequence[Segment]:
