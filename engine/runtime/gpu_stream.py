@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from engine.arch.units import UnitId
-from engine.errors import Cancelled, EngineError, OutOfMemory
+from engine.errors import Cancelled, EngineError, OutOfDeviceMemory, OutOfMemory
 from engine.placement import streaming
 from engine.placement.streaming import RING_LAYERS, aligned, ring_bytes
 from engine.program.lane_ops import LaneOp
@@ -40,6 +40,8 @@ from kernels_pyx.ferry import Ferry
 
 CARRIERS = 12
 """Threads that copy to pinned chunks at most: together twice what a PCIe 5.0 x16 takes, one alone a fifth of it."""
+SPARE_BYTES = 256 << 20
+"""Of a GPU, that must be free behind the ring: kernels take what they need with the first steps."""
 LOOK_S = 0.05
 """How often who waits looks whether it is still wanted."""
 
@@ -122,6 +124,9 @@ class ExpertStream:
         tensors = {layer: [weights.tensor(name) for name in layers[layer]] for layer in sorted(layers)}
         self._positions = {layer: position for position, layer in enumerate(tensors)}
         total = ring_bytes([one.nbytes for one in found] for found in tensors.values())
+        if not self._device.emulated and memory.free < total + SPARE_BYTES:
+            what = "the ring through which experts pass, beside what kernels still take,"
+            raise OutOfDeviceMemory(what, str(self._device), total + SPARE_BYTES, memory.free)
         self._ring = memory.allocate((total,), torch.uint8, "workspace", "the ring through which experts pass")
         loads: list[tuple[int, int]] = []
         self._parts: list[list[tuple[int, Tensor]]] = []
