@@ -209,7 +209,7 @@ class ExpertStream:
         if self._marks is not None:
             with suppress(EngineError), guarded(self._device):
                 self._marks.stream.synchronize()
-                if whole:
+                if whole and self._marks.are_over:
                     self.times = self._marks.times(self.nbytes, self._first_bytes)
         self._passage = self._sending = None
 
@@ -324,6 +324,11 @@ class _Marks:
         torch.cuda.current_stream(self._memory.device.torch_device).wait_event(self.ready[position])
         self._behind[position].record()
         self._waited.append(position)
+
+    @property
+    def are_over(self) -> bool:
+        """Whether the device has come past all that it waited for."""
+        return bool(self._waited) and self._behind[self._waited[-1]].query()
 
     def times(self, nbytes: int, first_bytes: int) -> StreamTimes:
         """Of a step that is over."""
