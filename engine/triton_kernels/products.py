@@ -28,6 +28,7 @@ def _of_codes(
     W, origin, last, X, S, T, n_rows,
     FORMAT: tl.constexpr, SPAN: tl.constexpr, VECTOR: tl.constexpr, HAS_MIN: tl.constexpr, STEP: tl.constexpr,
     K: tl.constexpr, RB: tl.constexpr, M: tl.constexpr, R: tl.constexpr, H: tl.constexpr, EVEN: tl.constexpr, ASM: tl.constexpr,
+    EARLY: tl.constexpr = False,
 ):  # fmt: skip
     """[M, R] f32: products with 8-bit activations: X int32 words [.., K / 4], S scales [.., K / 32], T sums [.., K / 16].
 
@@ -47,6 +48,8 @@ def _of_codes(
     UNROLLED: tl.constexpr = (
         STEPS if STEPS <= MOST else MOST if STEPS % MOST == 0 else MOST // 2 if MOST > 1 and STEPS % (MOST // 2) == 0 else 1
     )
+    if EARLY and STEPS > MOST:
+        tl.extra.cuda.gdc_wait()
     for begun in range(0, STEPS, UNROLLED):
         weights = origin + begun * STEP
         x_of, s_of, t_of = X + begun * (H * 8), S + begun * H, T + begun * (H * 2)
@@ -57,6 +60,8 @@ def _of_codes(
             if PAIRS % H != 0:
                 p, ph = tl.minimum(h, left - 1), tl.minimum(hh, left - 1)
             lo, hi, dl, dh, ml, m2 = load_pairs(W, weights, r, p, i, rh, ph, FORMAT, RB, step * STEP, WHOLE, ASM)
+            if EARLY and step == 0 and STEPS <= MOST:
+                tl.extra.cuda.gdc_wait()  # weights are under way already
             # In the layout of the weights, whatever wider loads the alignment of activations would allow.
             at = tl.max_contiguous(m * (K // 4) + first_run(p, SPAN) * 4 + i, (1, 1, 1, VECTOR))
             x, y = tl.load(x_of + at + step * H * 8), tl.load(x_of + at + (step * H * 8 + SPAN * 4))
@@ -142,17 +147,21 @@ def partial_products(
     W, origin, last, V, X, S, T, x_row, n_rows,
     FORMAT: tl.constexpr, F32: tl.constexpr, K: tl.constexpr, RB: tl.constexpr,
     M: tl.constexpr, R: tl.constexpr, H: tl.constexpr, EVEN: tl.constexpr, ASM: tl.constexpr,
+    EARLY: tl.constexpr = False,
 ):  # fmt: skip
     """[M, R, n] f32, to be summed over n: rows `origin` (int64, bytes) on of a matrix times rows x_row on of the activations.
 
     Row r of the tile beyond `last` is row `last`, row m beyond n_rows the last; EVEN: there are none. H: pairs at a time, a
-    multiple of 8. V: f32 activations, for float formats and where F32; X, S, T: 8-bit ones.
+    multiple of 8. V: f32 activations, for float formats and where F32; X, S, T: 8-bit ones. EARLY: the program was launched
+    before its activations are complete, which are waited for when weights are under way.
     """
     SPAN: tl.constexpr = (
         4 if FORMAT == "Q6_K" else 2 if FORMAT == "Q4_K" or FORMAT == "Q5_K" or FORMAT == "Q2_K" or FORMAT == "Q3_K" else 1
     )
     VECTOR: tl.constexpr = 4 if FORMAT == "Q4_K" or FORMAT == "Q5_K" else 2 if FORMAT == "Q5_1" or FORMAT == "IQ4_XS" else 1
     HAS_MIN: tl.constexpr = FORMAT == "Q4_K" or FORMAT == "Q5_K" or FORMAT == "Q2_K" or FORMAT == "Q4_1" or FORMAT == "Q5_1"
+    if EARLY and (F32 or FORMAT == "F32" or FORMAT == "F16" or FORMAT == "BF16"):
+        tl.extra.cuda.gdc_wait()
     if FORMAT == "F32" or FORMAT == "F16" or FORMAT == "BF16":
         return _of_floats(W, origin, last, V + x_row * K, n_rows, FORMAT, K, RB, M, R, H * 4)
     elif F32:
@@ -160,5 +169,5 @@ def partial_products(
     else:
         return _of_codes(
             W, origin, last, X + x_row * (K // 4), S + x_row * (K // 32), T + x_row * (K // 16), n_rows,
-            FORMAT, SPAN, VECTOR, HAS_MIN, RB * 32 * H // K, K, RB, M, R, H, EVEN, ASM,
+            FORMAT, SPAN, VECTOR, HAS_MIN, RB * 32 * H // K, K, RB, M, R, H, EVEN, ASM, EARLY,
         )  # fmt: skip

@@ -1,0 +1,28 @@
+# mypy: disable-error-code="no-untyped-def, untyped-decorator, no-untyped-call, misc"
+"""Where a card's kernels see shared and local memory, and memory of the host that its driver gave. For the probes beside this."""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+
+from kernels_pyx.arena import Arena
+
+_SHARED = tl.constexpr("{ .reg .u64 a; mov.u64 a, 0; cvta.shared.u64 $0, a; }")
+_LOCAL = tl.constexpr("{ .reg .u64 a; mov.u64 a, 0; cvta.local.u64 $0, a; }")
+
+
+@triton.jit
+def find_windows(out):
+    """out: int64 [2], generic addresses of byte 0 of shared and of local memory."""
+    shared = tl.inline_asm_elementwise(_SHARED, "=l", [], dtype=tl.int64, is_pure=False, pack=1)
+    local = tl.inline_asm_elementwise(_LOCAL, "=l", [], dtype=tl.int64, is_pure=False, pack=1)
+    tl.store(out, shared)
+    tl.store(out + 1, local)
+
+
+def lent_arena(nbytes: int) -> tuple[Arena, torch.Tensor]:
+    """An arena in memory that the driver gave, and the tensor that keeps it."""
+    given = torch.zeros(nbytes, dtype=torch.uint8, pin_memory=True)
+    return Arena(nbytes, address=given.data_ptr()), given
