@@ -1,7 +1,7 @@
 """How weights in the machine's memory come to a GPU: through a ring of pinned chunks, by threads and size, or pinned in place.
 
-Run as `python -m tests.bench.gpu_stream FILE [OUT.json]` on a machine with a GPU, with a file of some GB whose bytes are in the page
-cache, such as a model. Takes less than a minute.
+Run as `python -m tests.bench.gpu_stream FILE [OUT.json]` on a machine with a GPU, with a file of some GB that lies in the page
+cache, such as a model. It takes less than a minute.
 """
 
 from __future__ import annotations
