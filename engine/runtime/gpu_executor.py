@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 from engine.arch.spec import ModelSpec
 from engine.errors import Cancelled, EngineBug, EngineError, InvalidRequest
@@ -329,10 +328,9 @@ class GpuExecutor:
         """Takes the logits over, and looks for the cause where they are not finite."""
         if bound.outputs is None or not len(work.logits):
             return
-        rows, sums = bound.outputs.rows(len(work.logits))
-        if not bool(torch.isfinite(sums).all()):
+        if not bound.outputs.finite(len(work.logits)):
             raise self._cause(bound, work)
-        work.logits[:] = rows.numpy()
+        work.logits[:] = bound.outputs.rows(len(work.logits))
 
     def _cause(self, bound: Bound, work: _Work) -> EngineError:
         """Runs the step again, piece by piece and op by op: what it writes, it wrote before."""
