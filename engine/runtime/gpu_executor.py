@@ -26,6 +26,7 @@ from engine.runtime.gpu_inputs import MAX_SEQS, InputLayout
 from engine.runtime.gpu_lane import WARM_RUNS, GpuLane
 from engine.runtime.gpu_side import GpuSide
 from engine.runtime.gpu_stream import StreamTimes
+from engine.runtime.residency import Holding
 from engine.runtime.states import StatePool
 from engine.runtime.step import StepBatch
 from engine.runtime.stream_choice import StreamChoice
@@ -228,6 +229,10 @@ class GpuExecutor:
         if bound.meeting is not None:
             bound.meeting.reset()
         return seconds
+
+    def holdings(self) -> tuple[Holding, ...]:
+        """What the model holds on GPUs by now."""
+        return tuple(one for side in self._sides for one in side.holdings())
 
     def op_times(self) -> tuple[tuple[str, float], ...]:
         """(kind of op, seconds in all layers) of what GPUs did in the last step that ran while `profile` was set."""

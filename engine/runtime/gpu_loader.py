@@ -146,8 +146,6 @@ def load_placed(
     ]
     if brings:
         holdings.append(Holding(home, "workspace", sum(one.pinned_bytes for one in brings)))
-    for side in sides:
-        holdings += _holdings(side)
     names: Mapping[Device, str] = {side.name: side.device.name for side in sides}
     return Placed(executor, cache, states, slots, tuple(holdings), names, on_cpu, notes)
 
@@ -221,16 +219,3 @@ def _cpu_holdings(home: Numa, cache: KvCache, states: StatePool) -> list[Holding
     needed = sum(group.n_needed * nbytes for group, nbytes in zip(cache.groups, cache.block_bytes, strict=True))
     found = [Holding(home, "kv", needed), Holding(home, "kept windows", cache.nbytes - needed)]
     return found + ([Holding(home, "state", states.nbytes)] if states.nbytes else [])
-
-
-def _holdings(side: GpuSide) -> list[Holding]:
-    where = side.name
-    found = [
-        Holding(where, "weights", side.memory.held("weights")),
-        Holding(where, "derived", side.memory.held("derived")),
-        Holding(where, "kv", side.cache.kv_bytes),
-        Holding(where, "kept windows", side.cache.kept_bytes),
-        Holding(where, "state", side.memory.held("state")),
-        Holding(where, "workspace", side.memory.held("workspace")),
-    ]
-    return [one for one in found if one.nbytes]
