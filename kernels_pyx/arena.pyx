@@ -21,17 +21,23 @@ cdef size_t HUGE = 2 << 20
 cdef class Arena:
     """nbytes of zeroed memory. huge: aligned to 2 MiB and offered to the system for huge pages (which it may refuse).
 
-    Pages cost memory when first touched.
+    Pages cost memory when first touched. address: where memory lies that somebody gave, who takes it back after `close`; as it is.
 
     Raises:
-        MemoryError: the system does not map so much.
+        MemoryError: the system does not map so much. ValueError: no bytes, or an address that is no multiple of 4096.
     """
 
-    def __cinit__(self, size_t nbytes, *, bint huge=False):
+    def __cinit__(self, size_t nbytes, *, bint huge=False, uintptr_t address=0):
         cdef size_t align = HUGE if huge else 4096
         cdef uintptr_t start
         if nbytes == 0:
             raise ValueError("an arena of no bytes")
+        if address % 4096:
+            raise ValueError(f"an arena at {address:#x}, which is no multiple of 4096")
+        if address:
+            self._mapping = self.base = <uint8_t *>address
+            self._mapped, self.nbytes = 0, nbytes
+            return
         self._mapped = (nbytes + align - 1) // align * align + (align if huge else 0)
         self._mapping = <uint8_t *>mmap(NULL, self._mapped, PROT_READ | PROT_WRITE,
                                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0)
@@ -45,7 +51,7 @@ cdef class Arena:
             madvise(self.base, (nbytes + align - 1) // align * align, MADV_HUGEPAGE)
 
     def __dealloc__(self):
-        if self._mapping != NULL:
+        if self._mapping != NULL and self._mapped:
             munmap(self._mapping, self._mapped)
 
     def __getbuffer__(self, Py_buffer *buffer, int flags):
@@ -81,5 +87,6 @@ cdef class Arena:
         if self._exports:
             raise BufferError(f"{self._exports} buffers of the arena are in use")
         if self._mapping != NULL:
-            munmap(self._mapping, self._mapped)
+            if self._mapped:
+                munmap(self._mapping, self._mapped)
             self._mapping = self.base = NULL

@@ -12,6 +12,8 @@ import pytest
 
 # Read when the application object is made, which is later than this line.
 os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
+# Tests speak of the CPU unless they say otherwise, also on machines with a GPU.
+os.environ.setdefault("LAYERDECK_GPU", "none")
 for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(_name, "1")
 

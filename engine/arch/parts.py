@@ -176,6 +176,8 @@ def _yarn(header: Header, factor: float) -> Yarn:
         original_context=header.integer("rope.scaling.original_context_length", trained, low=1, high=1 << 30),
         beta_fast=header.number("rope.scaling.yarn_beta_fast", 32.0, low=1e-3, high=1e6),
         beta_slow=header.number("rope.scaling.yarn_beta_slow", 1.0, low=1e-3, high=1e6),
+        # A key of ours, written by `convert`: other engines pass over it and round.
+        rounded=header.flag("rope.scaling.yarn_truncate", True),
     )
 
 

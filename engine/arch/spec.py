@@ -42,13 +42,14 @@ class Yarn:
     """YaRN interpolation (https://arxiv.org/abs/2309.00071): context of training and the two ramp bounds, in rotations.
 
     Pairs that turn more than `beta_fast` times within `original_context` keep their speed, those below `beta_slow` turn `factor`
-    times slower, those between are mixed.
+    times slower, those between are mixed. `rounded`: the ramp begins and ends at whole pairs.
     """
 
     factor: float
     original_context: int
     beta_fast: float = 32.0
     beta_slow: float = 1.0
+    rounded: bool = True
 
 
 @dataclass(frozen=True, slots=True)

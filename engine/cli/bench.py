@@ -80,11 +80,12 @@ def run(args: argparse.Namespace) -> int:
         limit = max(limits) if reads_memory(direct) else None
         rows = [row(test, rates, slowest[test], cost, threads, limit) for test, rates in samples.items()]
         slow = exact_formats(direct.file)
+        shares = direct.model.shares
         result = {
             "rows": rows,
             "exact_formats": slow,
             "ops": op_times(direct),
-            "devices": [{"id": str(device), "name": name, "bytes": nbytes} for device, name, nbytes in direct.model.shares],
+            "devices": [{"id": str(device), "name": name, "bytes": nbytes} for device, name, nbytes in shares],
             "machine": {"cpu": cpu_name(), "system": platform.platform(), "read_limit_gbps": [round(one, 2) for one in limits]},
             "versions": {"layerdeck": engine.VERSION, "python": platform.python_version(), "numpy": np.__version__},
         }
@@ -92,8 +93,8 @@ def run(args: argparse.Namespace) -> int:
         write_json(result)
     else:
         write_text("".join(line(one) for one in rows))
-        for one in result["devices"] if len(result["devices"]) > 1 else ():
-            write_text(f"{one['id']}{' ' if one['name'] else ''}{one['name']}: {one['bytes'] / 1e9:.2f} GB\n")
+        for device, name, nbytes in shares if len(shares) > 1 else ():
+            write_text(f"{device}{' ' if name else ''}{name}: {nbytes / 1e9:.2f} GB\n")
         if slow:
             write_text(f"{', '.join(slow)}: exact, several times slower\n")
     return 0

@@ -79,6 +79,8 @@ def opened(args: argparse.Namespace, n_ctx: int) -> Iterator[Direct]:
     for warning in too_many_threads(options.n_threads):
         note(warning)
     model = load(file, spec, build_graph(spec), options, lambda phase, done, total: None, AbortFlag())
+    for told in model.notes:
+        note(told)
     try:
         yield Direct(file, model, ring_tables(model.cache_groups, model.n_ctx))
     finally:

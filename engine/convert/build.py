@@ -18,9 +18,10 @@ from engine.errors import ConversionError
 CHUNK_VALUES = 16 << 20
 """Values of one tensor that are in memory at once, where it is read by rows."""
 
+_AHEAD = r"(^|\.)mtp(\.|_block\.|_emb_norm\.|_hidden_norm\.|_linear_proj\.)|\.(eh_proj|enorm|hnorm|shared_head)\b"
 _SKIPPED = (
     ("vision tensors", re.compile(r"(^|\.)(visual|vision_tower|vision_model|multi_modal_projector|embed_vision|audio_tower)\.")),
-    ("tensors that predict several tokens", re.compile(r"(^|\.)mtp\.|\.(eh_proj|enorm|hnorm|shared_head)\b")),
+    ("tensors that predict several tokens", re.compile(_AHEAD)),
     ("", re.compile(r"rotary_emb\.inv_freq$|_scale_inv$|\.masked_bias$")),
 )
 """What text does not pass; those without a name are not worth a word."""

@@ -14,7 +14,19 @@ import numpy.typing as npt
 
 from engine.convert.build import CHUNK_VALUES, Made, Model
 from engine.convert.config import Config
-from engine.convert.families import deepseek, delta, gemma, glm, gpt_oss, llama, qwen
+from engine.convert.families import (
+    deepseek,
+    delta,
+    ernie,
+    gemma,
+    glm,
+    gpt_oss,
+    hunyuan,
+    llama,
+    minimax,
+    mistral,
+    qwen,
+)
 from engine.convert.quantise import quantise
 from engine.convert.recipe import FILE_TYPES, OutType, type_of
 from engine.convert.safetensors import F32, Checkpoint
@@ -47,6 +59,11 @@ FAMILIES: dict[str, tuple[str, Build]] = {
     "GptOssForCausalLM": ("gpt-oss", gpt_oss.build),
     "Gemma3ForCausalLM": ("gemma3", gemma.build),
     "Gemma3ForConditionalGeneration": ("gemma3", gemma.build),
+    "MiniMaxM2ForCausalLM": ("minimax-m2", minimax.build),
+    "Ernie4_5_MoeForCausalLM": ("ernie4_5-moe", ernie.build),
+    "HunYuanMoEV1ForCausalLM": ("hunyuan-moe", hunyuan.build),
+    "Ministral3ForCausalLM": ("mistral3", mistral.build),
+    "Mistral3ForConditionalGeneration": ("mistral3", mistral.build),
 }
 """The class that a checkpoint names -> architecture of the file, and what fills the model."""
 

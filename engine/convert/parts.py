@@ -99,6 +99,9 @@ def _yarn(model: Model, values: Mapping[str, Any]) -> None:
         rope__scaling__yarn_beta_fast=float(values.get("beta_fast") or 32.0),
         rope__scaling__yarn_beta_slow=float(values.get("beta_slow") or 1.0),
     )
+    if values.get("truncate") is False:
+        model.keys(rope__scaling__yarn_truncate=False)
+        model.notes.append("the ends of YaRN's ramp are no whole frequencies; engines without a key for that round them")
     attention_factor = values.get("attention_factor")
     if attention_factor and factor > 1:
         # The format multiplies its own magnitude of YaRN with this.
@@ -125,16 +128,17 @@ def expert_keys(model: Model) -> None:
     )
 
 
-def experts(model: Model, layer: int, part: str = "mlp") -> None:
-    """The router and the experts of a layer, whether the checkpoint holds them one by one or all in one tensor."""
+def experts(model: Model, layer: int, part: str = "mlp", router: str = "gate", n_experts: int | None = None) -> None:
+    """The router and the experts of a layer, whether the checkpoint holds them one by one or all in one tensor. n_experts: where
+    the configuration has a name of its own for it."""
     at = f"{model.at(layer)}{part}."
-    model.rows(f"blk.{layer}.ffn_gate_inp.weight", f"{at}gate.weight")
+    model.rows(f"blk.{layer}.ffn_gate_inp.weight", f"{at}{router}.weight")
     if f"{at}experts.gate_up_proj" in model.checkpoint:
         _fused_experts(model, layer, f"{at}experts.")
         return
     for ours, theirs in _EXPERT_NAMES.items():
         name = next((one for one in theirs if f"{at}experts.0.{one}.weight" in model.checkpoint), theirs[0])
-        sources = [f"{at}experts.{i}.{name}.weight" for i in range(model.config.n_experts)]
+        sources = [f"{at}experts.{i}.{name}.weight" for i in range(n_experts or model.config.n_experts)]
         model.stack(f"blk.{layer}.ffn_{ours}_exps.weight", sources)
 
 

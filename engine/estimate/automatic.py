@@ -56,10 +56,11 @@ def _over(gpus: Sequence[GpuInfo], home: Placement, spec: ModelSpec, estimator: 
 
 def roomy(estimate: Estimate) -> bool:
     """Whether every GPU keeps its reserve."""
-    return all(_spare(one) >= 0 for one in estimate.devices if isinstance(one.device, Gpu) and one.used)
+    return all(spare(one) >= 0 for one in estimate.devices if isinstance(one.device, Gpu) and one.used)
 
 
-def _spare(there: DeviceBytes) -> int:
+def spare(there: DeviceBytes) -> int:
+    """Bytes that are left of a GPU beside its reserve; negative: so many are missing."""
     reserve = min(RESERVE_BYTES, int(RESERVE_SHARE * there.capacity))
     return there.capacity - there.used - reserve
 
@@ -87,11 +88,11 @@ def _with_experts(placement: Placement, estimator: Estimator, gpus: list[Gpu], u
         where = placement.device_of(UnitId("ffn", unit.layer)) if unit.kind == "experts" else None
         if isinstance(where, Gpu) and unit not in unreadable:
             candidates[where].append(unit)
-    counts = {gpu: _how_many((sizes[unit] for unit in units), _spare(found.of(gpu))) for gpu, units in candidates.items()}
+    counts = {gpu: _how_many((sizes[unit] for unit in units), spare(found.of(gpu))) for gpu, units in candidates.items()}
     while any(counts.values()):
         tried = moved(placement, {unit: gpu for gpu, units in candidates.items() for unit in units[: counts[gpu]]})
         found = estimator.estimate(tried)
-        full = [gpu for gpu in gpus if _spare(found.of(gpu)) < 0]
+        full = [gpu for gpu in gpus if spare(found.of(gpu)) < 0]
         if not full:
             return tried
         for gpu in full:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from engine.arch.units import UnitId, UnitKind
 from engine.errors import OutOfDeviceMemory
-from engine.estimate.automatic import moved
+from engine.estimate.automatic import moved, spare
 from engine.estimate.memory import Estimator
 from engine.placement.differences import layer_list
 from engine.placement.placement import Device, Gpu, Numa, Placement
@@ -48,9 +48,15 @@ def find_move(estimator: Estimator, placement: Placement, device: Device, missin
 
 
 def with_move(error: OutOfDeviceMemory, estimator: Estimator, placement: Placement) -> OutOfDeviceMemory:
-    """The error with a move that would fit in its sentence, or as it is where there is none."""
+    """The error with a move in its sentence after which the whole placement fits, or as it is where there is none.
+
+    What failed is the first that found no room; the estimate knows what would have come behind it.
+    """
     device = next((one for one in placement.devices if str(one) == error.device), None)
-    move = None if device is None else find_move(estimator, placement, device, error.missing)
+    if device is None:
+        return error
+    missing = max(error.missing, -spare(estimator.estimate(placement).of(device)))
+    move = find_move(estimator, placement, device, missing)
     if move is None:
         return error
     return OutOfDeviceMemory(error.what, error.device, error.asked, error.free, move.sentence)

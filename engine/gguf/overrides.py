@@ -22,6 +22,7 @@ _FIXED = (keys.ALIGNMENT, keys.SPLIT_NO, keys.SPLIT_COUNT, keys.SPLIT_TENSORS)
 _COMMON = (
     *(keys.ROPE_FREQ_BASE, keys.ROPE_DIMENSIONS, keys.CONTEXT_LENGTH, keys.EXPERT_USED_COUNT, keys.RMS_EPSILON),
     *("rope.scaling.type", "rope.scaling.factor", "rope.scaling.original_context_length", "attention.scale"),
+    "rope.scaling.yarn_truncate",
     *("attention.sliding_window", "final_logit_softcapping", "attention.q_lora_rank"),
 )
 """Keys of architectures that files often leave out."""

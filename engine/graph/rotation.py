@@ -33,8 +33,9 @@ def rope_frequencies(rope: Rope, factors: F32 | None) -> F64:
     def bound(rotations: float) -> float:
         return float(rope.n_rot * np.log(yarn.original_context / (2 * np.pi * rotations)) / (2 * np.log(rope.freq_base)))
 
-    low = max(0.0, np.floor(bound(yarn.beta_fast)))
-    high = min(rope.n_rot - 1.0, np.ceil(bound(yarn.beta_slow)))
+    first, last = bound(yarn.beta_fast), bound(yarn.beta_slow)
+    low = max(0.0, np.floor(first) if yarn.rounded else first)
+    high = min(rope.n_rot - 1.0, np.ceil(last) if yarn.rounded else last)
     keep = 1.0 - np.clip((pairs - low) / max(0.001, high - low), 0.0, 1.0)
     mixed: F64 = plain / yarn.factor * (1.0 - keep) + plain * keep
     return mixed

@@ -18,6 +18,9 @@ _CLASSES = {
 }
 _CLASS = re.compile(r"\[:(\w+):\]")
 _COUNT = re.compile(r"\{\d+(,\d*)?\}")
+_REPEAT = re.compile(r"[*+]|\{\d+,\d*\}|\{\d{2,}\}")
+MAX_REPEATS = 4
+"""Unlimited repeats in a pattern: with more, or one within another, a search may take hours. Published ones have three."""
 _SAME_ESCAPES = frozenset("bBdDsSwWnrtvf0123456789")
 
 
@@ -25,10 +28,13 @@ def compile_pattern(pattern: str) -> re.Pattern[str]:
     """A pattern to `search` names with.
 
     Raises:
-        PlacementError: it is none, or has what ECMAScript lacks (look-behind, inline flags, possessive repeats).
+        PlacementError: it is none, has what ECMAScript lacks (look-behind, inline flags, possessive repeats), or would take
+            too long to search.
     """
+    parts = _translated(pattern)
+    _check_repeats(pattern, parts)
     try:
-        return re.compile("".join(_translated(pattern)))
+        return re.compile("".join(parts))
     except re.error as error:
         raise PlacementError(f"the pattern {pattern[:80]!r} is no regular expression ({error.msg}); correct it") from error
 
@@ -41,6 +47,23 @@ def _translated(pattern: str) -> list[str]:
         parts.append(text)
         at += size
     return parts
+
+
+def _check_repeats(pattern: str, parts: list[str]) -> None:
+    """Refuses what a backtracking search cannot do in time. parts: each one character, escape, set or count."""
+    closed, repeats, inside = False, 0, [False]  # whether the group that is open holds a repeat, and those around it
+    for part, before in zip(parts, ["", *parts], strict=False):
+        if part == "(":
+            inside.append(False)
+        elif part == ")" and len(inside) > 1:
+            closed = inside.pop()
+            inside[-1] |= closed
+        elif _REPEAT.fullmatch(part):
+            if before == ")" and closed:
+                raise _refused(pattern, "a repeat within a repeat takes too long to search")
+            repeats, inside[-1] = repeats + 1, True
+    if repeats > MAX_REPEATS:
+        raise _refused(pattern, f"more than {MAX_REPEATS} repeats take too long to search")
 
 
 def _next(pattern: str, at: int) -> tuple[int, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from engine.arch.spec import ModelSpec
+from engine.errors import PlacementError
 from engine.estimate.automatic import automatic_placement
 from engine.estimate.memory import Estimator
 from engine.gguf.info import GgufFile
@@ -22,7 +23,10 @@ def choose_placement(file: GgufFile, spec: ModelSpec, graph: Graph, options: Loa
     """
     gpus = find_gpus()
     if options.placement:
-        found = resolve_source(options.placement, spec, graph, file, gpus.usable, options)
+        try:
+            found = resolve_source(options.placement, spec, graph, file, gpus.usable, options)
+        except PlacementError as error:
+            raise PlacementError(f"{error} ({gpus.problem})" if gpus.problem else str(error)) from error
         return found.placement, found.differences + found.notes
     if gpus.usable:
         estimator = Estimator(spec, graph, file.tensors, options, this_machine())

@@ -75,7 +75,7 @@ def guarded(device: GpuDevice) -> Iterator[None]:
         text = str(error)
         if not isinstance(error, torch.AcceleratorError) and not ("CUDA" in text or "HIP" in text):
             raise
-        first = text.splitlines()[0]
+        first = " ".join((text.splitlines()[0], *getattr(error, "__notes__", ())))
         raise DeviceLost(
             f"{device} ({device.name}) stopped working ({first}); load the model again, without it if it stays so"
         ) from error

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -43,6 +43,7 @@ from engine.triton_kernels.tensors import Acts, Matrix, NormWeight, StepInputs
 from engine.triton_kernels.tensors import Choice as Chosen
 
 Run = Callable[[], None]
+NO_HOOKS: Mapping[int, Run] = {}
 Exchange = Callable[[LaneSend | LaneRecv, tuple[Tensor, ...]], Run]
 """What a send or a receive does with the lane's own tensors: see `gpu_exchange`."""
 
@@ -76,6 +77,9 @@ class Bench:
     step: StepInputs
     logits: Tensor | None
     exchange: Exchange
+    before: Mapping[int, Run]
+    behind: Mapping[int, Run]
+    """By op, what is called before or behind it."""
 
     def of(self, buffer: Buffer) -> Tensor:
         """The tensor of a buffer."""
@@ -117,18 +121,30 @@ def bind(bench: Bench) -> tuple[Call, ...]:
     """The calls of a lane, in order."""
     calls = []
     late = frozenset(late_buffers(bench.lane.ops))
-    for op in bench.lane.ops:
+    for i, op in enumerate(bench.lane.ops):
         if not len(bench.step.out_rows) and any(buffer.name in late for buffer in (*reads(op), *writes(op))):
             # Nobody wants logits of this chunk: kernels are not launched for no rows.
             calls.append(Call("nothing", op.unit, _nothing, ()))
             continue
         name = f"{op.unit} {type(op).__name__.removeprefix('Lane').lower()}"
-        calls.append(Call(name, op.unit, _BIND[type(op)](bench, op), tuple(_written(bench, op))))
+        runs = [bench.before.get(i), _BIND[type(op)](bench, op), bench.behind.get(i)]
+        calls.append(Call(name, op.unit, _joined([run for run in runs if run is not None]), tuple(_written(bench, op))))
     return tuple(calls)
 
 
 def _nothing() -> None:
     pass
+
+
+def _joined(runs: list[Run]) -> Run:
+    if len(runs) == 1:
+        return runs[0]
+
+    def run_all() -> None:
+        for run in runs:
+            run()
+
+    return run_all
 
 
 def _written(at: Bench, op: LaneOp) -> list[Tensor]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from engine.placement.placement import Device
+from engine.placement.placement import Device, Gpu
 from engine.program.plan import Plan, Segment
 from engine.runtime.cpu_programs import CpuPrograms
 from engine.runtime.gpu import GpuDevice
@@ -20,23 +20,23 @@ from engine.runtime.gpu_inputs import HostInputs, InputLayout
 from engine.runtime.gpu_lane import GpuLane, Outputs
 from engine.runtime.gpu_peers import can_write
 from engine.runtime.gpu_side import GpuSide
-from engine.runtime.pinned import Pinned
-from kernels_pyx.arena import Arena
+from engine.runtime.pinned import Pinned, bytes_of
 
 if TYPE_CHECKING:
     from engine.runtime.gpu_handoff import Meeting
 
 KEPT_SHAPES = 4
 """Shapes of prefill steps that stay bound: binding takes some milliseconds, and most chunks are of one size."""
+MOST_PIECES = 8
 KEPT_OUT = 8
 """Wanted rows that always have room; for more it is taken for the step alone."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Bound:
     """A plan in steps of one shape. lanes: by lane of the plan, None for the CPU's. made: logits that were taken for it alone.
 
-    meeting: where the lanes run side by side; None: their pieces run one after another.
+    meeting: where the lanes run side by side; None: their pieces run one after another. uses: steps so far; ready: captured.
     """
 
     plan: Plan
@@ -46,6 +46,15 @@ class Bound:
     outputs: Outputs | None
     made: tuple[GpuSide, Tensor] | None
     meeting: Meeting | None
+    uses: int = 0
+    ready: bool = False
+
+    @property
+    def capturable(self) -> bool:
+        """Whether the pieces of GPUs are worth a graph each: few, and without copies between GPUs, which no graph holds."""
+        n_gpus = sum(lane is not None for lane in self.lanes)
+        one_by_one = n_gpus == 1 and len(self.pieces) <= MOST_PIECES
+        return self.made is None and (one_by_one or self.meeting is not None)
 
     @property
     def pieces(self) -> Sequence[Segment]:
@@ -74,13 +83,11 @@ class Binder:
         devices = tuple(side.device for side in sides)
         n_words = inputs.most_words(plan.max_rows for plan in plans)
         out_words = KEPT_OUT * (n_vocab + 1)
-        host = Pinned(Arena(4 * (n_words + out_words)), devices)
+        host = Pinned(4 * (n_words + out_words), devices)
         self._closers.append(host.close)
         self._slots: Tensor | None = None
         if cpu is not None:
-            slots = Pinned(cpu.arena, devices)
-            self._closers.append(slots.close)
-            self._slots = slots.bytes
+            self._slots = bytes_of(cpu.arena)
         self._words = host.bytes[: 4 * n_words].view(torch.int32)
         self._out = host.bytes[4 * n_words :].view(torch.float32)
         self._apart: frozenset[tuple[Device, Device]] = frozenset(
@@ -187,5 +194,6 @@ class Binder:
 
 
 def runs_beside(plan: Plan, devices: Sequence[GpuDevice]) -> bool:
-    """Whether the lanes of a plan gain by running side by side: several pieces each, on devices that wait for each other."""
-    return plan.phase == "decode" and len(plan.schedule) > len(plan.lanes) and all(not one.emulated for one in devices)
+    """Whether the lanes of a plan gain by running side by side: several pieces each, or several GPUs that meet."""
+    several = len(plan.schedule) > len(plan.lanes) or sum(isinstance(lane.device, Gpu) for lane in plan.lanes) > 1
+    return plan.phase == "decode" and several and all(not one.emulated for one in devices)

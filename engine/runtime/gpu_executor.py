@@ -6,8 +6,9 @@ of few rows have a fixed shape each, with padding rows, so that what a GPU does 
 
 from __future__ import annotations
 
+import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -20,13 +21,15 @@ from engine.errors import Cancelled, EngineBug, EngineError, InvalidRequest
 from engine.program.plan import Plan
 from engine.runtime.buckets import pick
 from engine.runtime.cpu_programs import CpuPrograms, not_finite, not_finite_in, refused
-from engine.runtime.gpu_bound import Binder, Bound
+from engine.runtime.gpu_bound import KEPT_OUT, Binder, Bound
 from engine.runtime.gpu_buffers import StepShape
 from engine.runtime.gpu_inputs import MAX_SEQS, InputLayout
 from engine.runtime.gpu_lane import WARM_RUNS, GpuLane
 from engine.runtime.gpu_side import GpuSide
+from engine.runtime.gpu_stream import StreamTimes
 from engine.runtime.states import StatePool
 from engine.runtime.step import StepBatch
+from engine.runtime.stream_choice import StreamChoice
 from kernels_pyx.executor import AbortFlag
 from kernels_pyx.handoff import Handoff
 
@@ -34,6 +37,10 @@ if TYPE_CHECKING:
     from engine.runtime.gpu_handoff import Meeting
 
 F32 = npt.NDArray[np.float32]
+
+KEPT_ROOMS = 4
+UNSHARED = 3
+"""References to an array that only the list, a loop over it and the question itself hold."""
 
 
 class _Work:
@@ -58,8 +65,12 @@ class GpuExecutor:
         states: StatePool,
         inputs: InputLayout,
         abort: AbortFlag,
+        streamed: Plan | None,
+        choice: StreamChoice,
     ) -> None:
-        """cpu: None where it has no part in any plan. Owns sides and cpu from now on.
+        """cpu: None where it has no part in any plan, `streamed` behind the others. Owns sides and cpu from now on.
+
+        streamed: the plan of long chunks with the experts of the CPU on GPUs, see `gpu_stream`.
 
         Raises:
             OutOfMemory, DeviceLost.
@@ -73,43 +84,62 @@ class GpuExecutor:
         self._states = states
         self._abort = abort
         self._times: tuple[tuple[str, float], ...] = ()
-        self._binder = Binder(plans, sides, cpu, inputs, spec.n_vocab)
+        self._rooms: list[F32] = []
+        self._all_plans = plans if streamed is None else (*plans, streamed)
+        self.stream_choice = choice
+        self._binder = Binder(self._all_plans, sides, cpu, inputs, spec.n_vocab)
 
     def warm_up(self, progress: Callable[[int, int], None]) -> None:
-        """Binds and captures every decode plan, the largest first, as all share what kernels take on the way.
+        """Binds what most steps are: decode of one sequence, whole chunks of prompts; compiles and captures them on real devices.
+
+        Other shapes are captured when they come for the first time (decode) or the second time (prompts).
 
         Raises:
             Cancelled: the flag was set. OutOfMemory, DeviceLost.
         """
         for side in self._sides:
             side.device.synchronize()  # what was cleared and copied so far was enqueued elsewhere
-        decode = [i for i, plan in enumerate(self.plans) if plan.phase == "decode"]
-        for done, i in enumerate(reversed(decode)):
+        first = [i for i, plan in enumerate(self._all_plans) if plan.phase == "prefill" or plan.max_rows == 1]
+        for done, i in enumerate(first):
             if self._abort.is_set:
                 raise Cancelled("loading was stopped")
-            progress(done, len(decode))
-            rows = self.plans[i].max_rows
-            bound = self._binder.bind(i, StepShape(rows, rows, rows), beside=True)
-            bound.host.fill(_NOTHING, None)
-            if all(side.device.emulated for side in self._sides):
-                continue
-            self._warm(bound)
-            for piece in bound.pieces:
-                lane = bound.lanes[piece.lane]
-                if lane is not None:
-                    lane.capture(piece.first, piece.end)
+            progress(done, len(first))
+            rows = self._all_plans[i].max_rows
+            bound = self._binder.bind(i, StepShape(rows, 1, 1), beside=self._all_plans[i].phase == "decode")
+            if needs_warmth(self._sides):
+                self._make_ready(i, bound)
 
-    def _warm(self, bound: Bound) -> None:
-        """Runs what GPUs do, so that all is compiled; nobody waits for a CPU that has not begun."""
+    def _make_ready(self, index: int, bound: Bound) -> None:
+        """Runs what GPUs do on padding alone, so that all is compiled and all memory taken, and captures it."""
+        bound.ready = True
+        bound.host.fill(_NOTHING, None)
+        self._warm(bound, WARM_RUNS)
+        if index >= len(self.plans) or not bound.capturable:
+            return  # experts come on the way, or rows cross
+        for piece in bound.pieces:
+            lane = bound.lanes[piece.lane]
+            if lane is not None:
+                lane.capture(piece.first, piece.end)
+
+    def _is_due(self, index: int, bound: Bound) -> bool:
+        """Whether a shape that is not captured comes often enough to be worth it."""
+        bound.uses += 1
+        if bound.ready or index >= len(self.plans) or not bound.capturable or not needs_warmth(self._sides):
+            return False
+        return bound.plan.phase == "decode" or bound.uses > 1
+
+    def _warm(self, bound: Bound, times: int) -> None:
+        """Runs the pieces of GPUs; nobody waits for a CPU that has not begun."""
         if bound.meeting is not None:
             bound.meeting.host.stop()
-        for _ in range(WARM_RUNS):
+        for _ in range(times):
             for piece in bound.pieces:
                 lane = bound.lanes[piece.lane]
                 if lane is not None:
                     lane.run(piece.first, piece.end)
         for side in self._sides:
             side.stream.synchronize()
+            side.rest()
         if bound.meeting is not None:
             bound.meeting.reset()
 
@@ -125,15 +155,19 @@ class GpuExecutor:
         if len(batch.block_tables) > MAX_SEQS:
             return np.concatenate([self.step(part) for part in _parts(batch)])
         index = pick(self.plans, batch)
-        plan = self.plans[index]
+        if self.plans[index].phase == "prefill" and self.stream_choice.streams(len(batch.token_ids)):
+            index = len(self.plans)
+        plan = self._all_plans[index]
         n_rows, n_seqs, n_out = len(batch.token_ids), len(batch.block_tables), len(batch.out_rows)
         fixed = plan.phase == "decode" and n_seqs <= plan.max_rows and n_out <= plan.max_rows
         shape = StepShape(plan.max_rows, plan.max_rows, plan.max_rows) if fixed else StepShape(n_rows, n_seqs, n_out)
         states = batch.states
         if self._states.n_slots and states is None:
             states = self._states.own(n_seqs)
-        work = _Work(index, batch, states, np.empty((n_out, self._n_vocab), np.float32))
+        work = _Work(index, batch, states, self._room(n_out))
         bound = self._binder.bind(index, shape, beside=fixed)
+        if self._is_due(index, bound):
+            self._make_ready(index, bound)
         bound.host.fill(batch, states)
         started = time.perf_counter()
         try:
@@ -147,12 +181,54 @@ class GpuExecutor:
             raise
         finally:
             self._binder.done(bound)
+            for side in self._sides:
+                side.rest()
         self.last_step_s = time.perf_counter() - started
-        if self.profile:
+        if plan.phase == "prefill":
+            self._learn(n_rows, streamed=index == len(self.plans))
+        if self.profile and (index < len(self.plans) or needs_warmth(self._sides)):
             self._times = self._time(bound)
         if batch.states is None:
             self._states.done(n_seqs)
         return work.logits
+
+    def _learn(self, n_rows: int, *, streamed: bool) -> None:
+        self.stream_choice.took(n_rows, self.last_step_s, streamed=streamed)
+        if streamed and self.stream_times:
+            self.stream_choice.measured(min(one.gbps for one in self.stream_times))
+
+    @property
+    def stream_times(self) -> tuple[StreamTimes, ...]:
+        """Of each real GPU to which experts were brought, the last time."""
+        brings = (side.experts for side in self._sides)
+        return tuple(one.times for one in brings if one is not None and one.times is not None)
+
+    def _room(self, n_out: int) -> F32:
+        """Room for logits, [n_out, n_vocab]: what the caller of an earlier step has let go, whose pages are there already."""
+        for held in self._rooms:
+            if len(held) == n_out and sys.getrefcount(held) <= UNSHARED:
+                return held
+        made = np.empty((n_out, self._n_vocab), np.float32)
+        if 0 < n_out <= KEPT_OUT:
+            self._rooms = [*self._rooms[-KEPT_ROOMS + 1 :], made]
+        return made
+
+    def replay_s(self, n: int = 20) -> float:
+        """Seconds that GPUs take for their part of a decoded token, without what the host does beside it."""
+        bound = self._binder.bind(0, StepShape(1, 1, 1), beside=True)
+        if bound.meeting is not None:
+            bound.meeting.host.stop()
+        started = time.perf_counter()
+        for _ in range(n):
+            for piece in bound.pieces:
+                lane = bound.lanes[piece.lane]
+                if lane is not None:
+                    lane.run(piece.first, piece.end)
+        self._settle()
+        seconds = (time.perf_counter() - started) / n
+        if bound.meeting is not None:
+            bound.meeting.reset()
+        return seconds
 
     def op_times(self) -> tuple[tuple[str, float], ...]:
         """(kind of op, seconds in all layers) of what GPUs did in the last step that ran while `profile` was set."""
@@ -161,9 +237,13 @@ class GpuExecutor:
     def _time(self, bound: Bound) -> tuple[tuple[str, float], ...]:
         if bound.meeting is not None:
             bound.meeting.host.stop()  # takes do not wait
-        found = tuple(one for lane in bound.lanes if lane is not None for one in lane.time_kinds())
+        lanes = [lane for lane in bound.lanes if lane is not None]
+        decode = bound.plan.phase == "decode"
+        found = tuple(one for lane in lanes for one in (lane.time_kinds() if decode else lane.time_in_order()))
         if bound.meeting is not None:
             bound.meeting.reset()
+        for side in self._sides:
+            side.rest()
         return found
 
     def _run(self, bound: Bound, work: _Work) -> None:
@@ -279,6 +359,11 @@ class GpuExecutor:
         self._sides = ()
         if self._cpu is not None:
             self._cpu.close()
+
+
+def needs_warmth(sides: Sequence[GpuSide]) -> bool:
+    """Whether something is compiled or captured for these devices."""
+    return not all(side.device.emulated for side in sides)
 
 
 def _parts(batch: StepBatch) -> Iterator[StepBatch]:

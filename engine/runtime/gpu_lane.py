@@ -89,7 +89,7 @@ class GpuLane:
                 graph.replay()
             else:
                 for call in self.piece(first, end):
-                    call.run()
+                    _named(call)
 
     def capture(self, first: int, end: int) -> None:
         """From now on ops [first, end) are replayed. They must have been warmed up. Nothing to do where a device is emulated."""
@@ -111,6 +111,26 @@ class GpuLane:
         Where a device is real, calls of one kind are captured together, so that launches do not count. The step must have run.
         """
         return tuple((kind, self._seconds(calls, repeats)) for kind, calls in self._kinds().items())
+
+    def time_in_order(self) -> tuple[tuple[str, float], ...]:
+        """(kind of call, seconds of all its calls) as they run one after another, launches and all; what the host takes first."""
+        if self.stream.device.emulated:
+            return self.time_kinds()
+        kinds = {id(call): kind for kind, calls in self._kinds().items() for call in calls}
+        found: dict[str, float] = {}
+        with self.stream.current():
+            marks = [torch.cuda.Event(enable_timing=True) for _ in range(len(self.calls) + 1)]
+            started = time.perf_counter()
+            marks[0].record()
+            for call, mark in zip(self.calls, marks[1:], strict=True):
+                call.run()
+                mark.record()
+            found["host enqueue"] = time.perf_counter() - started
+            marks[-1].synchronize()
+        for call, before, after in zip(self.calls, marks, marks[1:], strict=False):
+            kind = kinds[id(call)]
+            found[kind] = found.get(kind, 0.0) + float(before.elapsed_time(after)) / 1e3
+        return tuple(found.items())
 
     def _kinds(self) -> dict[str, list[Call]]:
         """The calls of each kind: unit and op, and which of its kind within its unit."""
@@ -145,6 +165,15 @@ class GpuLane:
         """Drops the graphs and the calls. Idempotent."""
         self._graphs.clear()
         self.calls = ()
+
+
+def _named(call: Call) -> None:
+    """Runs a call; what fails says where."""
+    try:
+        call.run()
+    except RuntimeError as error:
+        error.add_note(f"in {call.name}")
+        raise
 
 
 class Outputs:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from engine.arch.spec import DeltaNet, HeadMatrices, ModelSpec
+from engine.errors import OutOfMemory
 from engine.estimate.states import MAX_SNAPSHOT_BYTES, SNAPSHOT_SHARE
 from engine.gguf.info import GgufFile
 from engine.graph.ops import Graph
@@ -23,15 +24,19 @@ from engine.runtime.descriptor import Memory
 from engine.runtime.gpu import GpuDevice, open_gpus
 from engine.runtime.gpu_executor import GpuExecutor
 from engine.runtime.gpu_inputs import InputLayout
-from engine.runtime.gpu_side import GpuSide, head_parts, layers_on, tensors_of
+from engine.runtime.gpu_side import GpuSide, Streamed, head_parts, layers_on, tensors_of
 from engine.runtime.kv_cache import BLOCK, KvCache
+from engine.runtime.pinned import Pinned
 from engine.runtime.residency import Holding
 from engine.runtime.rope_table import RopeTables
 from engine.runtime.states import StatePool, plan_slots, snapshot_budget
+from engine.runtime.stream_choice import StreamChoice
+from engine.runtime.stream_plan import load_of, streamed_plan, without_room
 from engine.runtime.weights import Weights
 from kernels_pyx.executor import AbortFlag
 
 Progress = Callable[[str, int, int], None]
+FETCHERS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +51,8 @@ class Placed:
     names: Mapping[Device, str]
     on_cpu: frozenset[str]
     """The tensors that the CPU reads."""
+    notes: tuple[str, ...] = ()
+    """What of this placement could not be done."""
 
 
 def load_placed(
@@ -84,37 +91,52 @@ def load_placed(
     )
     formats = {name: BY_ID[one].name for name, one in types.items()}
     formats |= {tensor.name: tensor.type_name for tensor in file.tensors.values() if tensor.name not in formats}
-    sides: list[GpuSide] = []
-    for device in devices:
-        side = GpuSide(
-            device,
-            spec,
-            placement,
-            plans,
-            weights,
-            ropes,
-            formats,
-            cache.groups,
-            placement.k_type,
-            placement.v_type,
-            slots[0],
-            inputs,
-            f32=f32,
-        )
-        undo.append(side.close)
-        sides.append(side)
-    lanes = [lane for plan in plans if (lane := cpu_lane(plan)) is not None]
+    streamed = streamed_plan(graph, placement, plans, types, options, devices)
+    carriers = max(1, (len(placement.workers.cores) - 2) // len(devices))
+
+    def made(plan: Plan | None) -> list[GpuSide]:
+        sides: list[GpuSide] = []
+        beside = None if plan is None else Streamed(plan, abort, carriers)
+        shared = (spec, placement, plans, weights, ropes, formats, cache.groups, placement.k_type, placement.v_type, slots[0])
+        try:
+            for device in devices:
+                sides.append(GpuSide(device, *shared, inputs, streamed=beside, f32=f32))
+        except BaseException:
+            for side in sides:
+                side.close()
+            raise
+        return sides
+
+    notes: tuple[str, ...] = ()
+    try:
+        sides = made(streamed)
+    except OutOfMemory as error:
+        if streamed is None:
+            raise
+        notes, streamed = (without_room(error),), None
+        sides = made(None)
+    undo += [side.close for side in sides]
+    all_plans = plans if streamed is None else (*plans, streamed)
+    lanes = [lane for plan in all_plans if (lane := cpu_lane(plan)) is not None]
     cpu_ops = [op for lane in lanes for op in lane.ops]
     derived = DerivedWeights(weights, _turned(cpu_ops), abort, f32=f32)
     cpu = None
     if lanes:
         workers = workers_beside(placement.workers, cpu_ops, options, devices)
-        cpu = _compile(plans, placement, workers, weights, derived, ropes, cache, states, n_ctx, f32=f32)
+        cpu = _compile(all_plans, placement, workers, weights, derived, ropes, cache, states, n_ctx, devices, f32=f32)
         undo.append(cpu.close)
-    executor = GpuExecutor(spec, plans, tuple(sides), cpu, states, inputs, abort)
+    brings = [side.experts for side in sides if side.experts is not None]
+    load = None
+    if streamed is not None and brings:
+        most = max(one.nbytes for one in brings)
+        load = load_of(graph, streamed, placement, most, len(placement.workers.cores))
+    choice = StreamChoice(options.stream_experts, load)
+    executor = GpuExecutor(spec, plans, tuple(sides), cpu, states, inputs, abort, streamed, choice)
     undo.append(executor.close)
     on_cpu = tensors_of(cpu_ops)
     mapped = _bring(weights, on_cpu, sides, progress, abort)
+    if brings and options.stream_experts == "auto":
+        choice.measured(min(one.measure() for one in brings))
     executor.warm_up(lambda done, total: progress("warmup", done, total))
     holdings = [
         *(Holding(home, "weights", mapped, mapped=True) for _ in range(bool(mapped))),
@@ -122,10 +144,12 @@ def load_placed(
         *_cpu_holdings(home, cache, states),
         *(Holding(home, "workspace", cpu.workspace_bytes) for _ in range(cpu is not None) if cpu is not None),
     ]
+    if brings:
+        holdings.append(Holding(home, "workspace", sum(one.pinned_bytes for one in brings)))
     for side in sides:
         holdings += _holdings(side)
     names: Mapping[Device, str] = {side.name: side.device.name for side in sides}
-    return Placed(executor, cache, states, slots, tuple(holdings), names, on_cpu)
+    return Placed(executor, cache, states, slots, tuple(holdings), names, on_cpu, notes)
 
 
 def _turned(ops: Sequence[LaneOp]) -> tuple[HeadMatrices, ...]:
@@ -143,23 +167,24 @@ def _compile(
     cache: KvCache,
     states: StatePool,
     n_ctx: int,
+    devices: tuple[GpuDevice, ...],
     *,
     f32: bool,
 ) -> CpuPrograms:
     k_type, v_type = KV_TYPES.index(placement.k_type), KV_TYPES.index(placement.v_type)
     memory = Memory(weights, derived, ropes, cache.layers, k_type, v_type, states)
     n_blocks = [group.n_blocks for group in cache.groups]
-    return CpuPrograms(plans, memory, workers, n_blocks, n_ctx=n_ctx, f32=f32)
+    return CpuPrograms(plans, memory, workers, n_blocks, n_ctx=n_ctx, f32=f32, room=lambda n: Pinned(n, devices))
 
 
 def workers_beside(workers: WorkerPlan, ops: Sequence[LaneOp], options: LoadOptions, devices: Sequence[GpuDevice]) -> WorkerPlan:
-    """Who works beside GPUs: the thread that asks alone where there is nothing but rows of the embedding to fetch.
+    """Who works beside GPUs: a few where there is nothing but rows of the embedding to fetch, which every token waits for.
 
     Unless a number was asked for, two cores are left to the driver of real GPUs and to the thread that waits for a device. With
     all of them spinning, an exchange takes twenty times as long.
     """
     if all(isinstance(op, LaneEmbed | LaneRows | LaneSend | LaneRecv) for op in ops):
-        return WorkerPlan(workers.cores[:1])
+        return WorkerPlan(workers.cores[:FETCHERS])
     if options.n_threads or all(device.emulated for device in devices):
         return workers
     return WorkerPlan(workers.cores[: max(1, len(workers.cores) - 2)])

@@ -72,6 +72,10 @@ class GpuWeights:
         for tensor, start in zip(self._tensors, starts, strict=True):
             self._raw[tensor.name] = room[start : start + tensor.nbytes]
 
+    def lend(self, name: str, room: Tensor) -> None:
+        """The bytes of a matrix that somebody else brings, and keeps there while it is read."""
+        self._raw[name] = room
+
     def upload(self, progress: Callable[[int], None], abort: AbortFlag) -> None:
         """Brings the bytes of all matrices. progress(done): bytes so far.
 

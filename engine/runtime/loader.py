@@ -223,10 +223,11 @@ def _on_devices(
     # Not with the module: torch takes a second to import and hundreds of megabytes, which a CPU alone has no use for.
     from engine.runtime.gpu_loader import load_placed
 
+    machine = this_machine()  # as it was before anything was taken
     try:
         placed = load_placed(file, spec, graph, options, placement, n_ctx, weights, types, undo, progress, abort)
     except OutOfDeviceMemory as error:
-        raise with_move(error, Estimator(spec, graph, file.tensors, options, this_machine()), placement) from error
+        raise with_move(error, Estimator(spec, graph, file.tensors, options, machine), placement) from error
     owning = None
     if placed.on_cpu:
         shares = {name: share for name, share in _shares(graph).items() if name in placed.on_cpu}
@@ -242,7 +243,7 @@ def _on_devices(
         placed.state_slots,
         placed.executor,
         Residency(placed.holdings, _read_per_token(file, graph)),
-        notes,
+        (*notes, *placed.notes),
         placed.names,
         owning,
     )

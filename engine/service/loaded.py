@@ -145,7 +145,7 @@ def too_many_threads(n_threads: int) -> tuple[str, ...]:
 
 
 def _sentence(clause: str) -> str:
-    return f"{clause[0].upper()}{clause[1:]}."
+    return f"{clause[0].upper()}{clause[1:].removesuffix('.')}."
 
 
 def _warm_up(templates: TemplateHelper) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
+from dataclasses import replace
 from functools import cache as once
+from functools import cached_property, partial
 
 import torch
 from torch import Tensor
@@ -19,7 +22,7 @@ from engine.triton_kernels.paged import Pages
 from engine.triton_kernels.tensors import Cache, Matrix, NormWeight, StepInputs
 from engine.triton_kernels.workspace import Workspace
 
-FEW_ROWS = 32
+FEW_ROWS = 128
 """Rows of a chunk up to which its past is split as in decode: a tile a head would leave most of the device idle."""
 SHORT_QUERIES = 64
 """Of a tile of such a chunk: as many as a group of four warps multiplies at once."""
@@ -30,7 +33,12 @@ class AttentionKernels:
 
     _workspace: Workspace
     _asm: bool
+    _early: bool = False
     _fitting = Fitting()  # of all devices: those of one machine that differ share the smaller launch
+
+    @cached_property
+    def _compiled(self) -> set[Hashable]:
+        return set()
 
     def position(
         self,
@@ -48,7 +56,7 @@ class AttentionKernels:
         cache: Cache | None,
     ) -> None:
         """See LanePosition."""
-        position.position(step, q, k, v, heads, turn_q, turn_k, norm_q, norm_k, rope_table, q_scale, cache)
+        position.position(step, q, k, v, heads, turn_q, turn_k, norm_q, norm_k, rope_table, q_scale, cache, early=self._early)
 
     def attend(
         self,
@@ -63,14 +71,36 @@ class AttentionKernels:
         rows: bool,
     ) -> None:
         """See LaneAttend."""
-        pages = Pages(cache, step)
-        given, sizes = (pages, q, heads, sinks, gate, out), (heads, pages.kinds)
-        if rows or len(q) <= FEW_ROWS:
-            room, queries = (self._workspace, _multiprocessors(q.device)), 1 if rows else SHORT_QUERIES
-            run = lambda one: attend_rows(*room, one, *given, queries=queries)  # noqa: E731
-            self._fitting.launch(run, decode_config(pages), *sizes, queries)
-        else:
-            self._fitting.launch(lambda one: attend_tiles(one, *given), tile_config(heads, len(q), pages), *sizes)
+        pages, sizes = Pages(cache, step, self._asm), (heads, sinks is not None, gate is not None)
+        given = (pages, q, heads, sinks, gate, out)
+        if rows:
+            self._attend_rows(1, *given)
+            return
+        few = len(q) <= FEW_ROWS
+        if few or (sizes, pages.kinds) not in self._compiled:
+            # The first long chunk, which warms up, has the kernels of short ones compiled too, and overwrites their rows.
+            self._compiled.add((sizes, pages.kinds))
+            part = slice(0, FEW_ROWS)
+            self._attend_rows(SHORT_QUERIES, pages, q[part], heads, sinks, None if gate is None else gate[part], out[part])
+        if not few:
+            self._fitting.launch(lambda one: attend_tiles(one, *given), tile_config(heads, pages), heads, pages.kinds)
+
+    def _attend_rows(
+        self,
+        queries: int,
+        pages: Pages,
+        q: Tensor,
+        heads: Heads,
+        sinks: Tensor | None,
+        gate: Tensor | None,
+        out: Tensor,
+    ) -> None:
+        """Attention split over the past; queries: see `attend_rows`."""
+        run = partial(attend_rows, self._workspace, _multiprocessors(q.device))
+        config = replace(decode_config(pages), early=self._early)
+        self._fitting.launch(
+            lambda one: run(one, pages, q, heads, sinks, gate, out, queries=queries), config, heads, pages.kinds, queries
+        )
 
     def heads(self, x: Tensor, matrix: Matrix, x_head: int, out_head: int, out: Tensor) -> None:
         """See LaneHeads."""
@@ -80,21 +110,20 @@ class AttentionKernels:
         self, step: StepInputs, q: Tensor, row: Tensor, norm: NormWeight, rope_table: Tensor, mla: Mla, cache: Cache
     ) -> None:
         """See LaneLatentPosition."""
-        position.latent_position(step, q, row, norm, rope_table, mla, cache)
+        position.latent_position(step, q, row, norm, rope_table, mla, cache, early=self._early)
 
     def latent_attend(
         self, step: StepInputs, absorbed: Tensor, q: Tensor, mla: Mla, cache: Cache, out: Tensor, *, rows: bool
     ) -> None:
         """See LaneLatentAttend."""
-        pages = Pages(cache, step)
-        room, given = (self._workspace, _multiprocessors(q.device)), (pages, absorbed, q, mla, out)
-        config = latent_config(pages, mla.n_heads, rows=rows)
-        run = latent_attend.latent_attend
-        self._fitting.launch(lambda one: run(*room, one, *given, rows=rows), config, mla, pages.kinds, rows)
+        pages = Pages(cache, step, self._asm)
+        config, given = replace(latent_config(pages), early=self._early), (pages, absorbed, q, mla, out)
+        run = partial(latent_attend.latent_attend, self._workspace, _multiprocessors(q.device))
+        self._fitting.launch(lambda one: run(one, *given, rows=rows), config, mla, pages.kinds, rows)
 
     def latent_heads(self, step: StepInputs, q: Tensor, mla: Mla, cache: Cache, k: Matrix, v: Matrix, out: Tensor) -> None:
         """See LaneLatentHeads."""
-        latent_heads.latent_heads(self._workspace, self._fitting, Pages(cache, step), q, mla, k, v, out, asm=self._asm)
+        latent_heads.latent_heads(self._workspace, self._fitting, Pages(cache, step, self._asm), q, mla, k, v, out, asm=self._asm)
 
 
 @once
@@ -105,13 +134,9 @@ def _multiprocessors(device: torch.device) -> int:
 
 def decode_config(pages: Pages) -> DecodeConfig:
     """What suits the cache: products of f32 keep to few registers."""
-    return DecodeConfig(keys=16, stages=1) if pages.exact else DecodeConfig(stages=4)
+    return DecodeConfig(keys=16, stages=1) if pages.exact else DecodeConfig()
 
 
-def latent_config(pages: Pages, n_heads: int, *, rows: bool) -> LatentConfig:
-    """What suits the cache and the queries: sums of 512 values for each of them must fit registers."""
-    if pages.exact:
-        return LatentConfig(keys=16, warps=8, stages=1, queries=16)
-    if pages.cache.k_scales is not None or not rows or n_heads > 16:
-        return LatentConfig(keys=32, warps=8)
-    return LatentConfig()
+def latent_config(pages: Pages) -> LatentConfig:
+    """What suits the cache: products of f32 keep to few registers."""
+    return LatentConfig(keys=16, stages=1, queries=16) if pages.exact else LatentConfig()

@@ -20,20 +20,20 @@ from engine.triton_kernels.paged import INT8, LOG2E, Pages, blocks_of, cut, kind
 @triton.jit
 def _score(
     q1, q2, keys, k_scales, at, scales_at, seen, softcap,
-    HEAD_DIM: tl.constexpr, D1: tl.constexpr, D2: tl.constexpr, K_KIND: tl.constexpr, CAPPED: tl.constexpr,
+    HEAD_DIM: tl.constexpr, D1: tl.constexpr, D2: tl.constexpr, K_KIND: tl.constexpr, CAPPED: tl.constexpr, ASM: tl.constexpr,
 ):  # fmt: skip
     """[rows, keys] to base 2."""
-    k = load_tile(keys, k_scales, at, scales_at, seen, 0, D1, HEAD_DIM, K_KIND, False)
+    k = load_tile(keys, k_scales, at, scales_at, seen, 0, D1, HEAD_DIM, K_KIND, False, ASM)
     scores = tl.dot(q1, tl.trans(k), input_precision="ieee")
     if D2:
-        more = load_tile(keys, k_scales, at, scales_at, seen, D1, D2, HEAD_DIM, K_KIND, False)
+        more = load_tile(keys, k_scales, at, scales_at, seen, D1, D2, HEAD_DIM, K_KIND, False, ASM)
         scores = tl.dot(q2, tl.trans(more), scores, input_precision="ieee")
     if K_KIND == INT8:
         scores = scores * tl.load(k_scales + scales_at, mask=seen, other=0).to(tl.float32)[None, :]
     return softcapped(scores, softcap, CAPPED)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["n_rows", "key_begin", "key_end", "first_seq"])
 def _attend_tiles(
     q, keys, values, k_scales, v_scales, sinks, gate, positions, seqs, tables, carried, out, n_rows, scale, softcap,
     key_begin, key_end, first_seq, q_row, gate_row, out_row, table_row, k_step, v_step, ks_step, vs_step,
@@ -41,7 +41,7 @@ def _attend_tiles(
     D1: tl.constexpr, D2: tl.constexpr, V_DIM: tl.constexpr, V_WIDE: tl.constexpr, BLOCK: tl.constexpr, KEYS: tl.constexpr,
     WINDOW: tl.constexpr, K_KIND: tl.constexpr, V_KIND: tl.constexpr, K_GROUPS: tl.constexpr, V_GROUPS: tl.constexpr,
     SINKS: tl.constexpr, CAPPED: tl.constexpr, GATED: tl.constexpr, PAGED: tl.constexpr, CARRY_IN: tl.constexpr,
-    CARRY_OUT: tl.constexpr,
+    CARRY_OUT: tl.constexpr, ASM: tl.constexpr,
 ):  # fmt: skip
     """ROWS rows of one head and one sequence. carried: f32 [n_rows, n_heads, V_DIM + 2], sums, largest score, total."""
     # The last tiles have the most keys: they begin first.
@@ -53,6 +53,8 @@ def _attend_tiles(
     newest = tl.max(position, 0)
     if newest < 0:
         return
+    if CARRY_IN and CARRY_OUT and key_begin > newest:
+        return  # what is carried stays as it is
     oldest = tl.min(tl.where(mine, position, newest), 0)
     end = tl.minimum(newest + 1, key_end)
     begin = key_begin
@@ -89,19 +91,22 @@ def _attend_tiles(
     plain = begin
     if not WINDOW:
         plain = begin + tl.maximum(tl.minimum(oldest + 1, end) - begin, 0) // KEYS * KEYS
+        key = begin - key_begin + tl.arange(0, KEYS)
+        next_block = blocks_of(table, key, key < plain - key_begin, BLOCK, PAGED)
         for start in range(begin, plain, KEYS):
             key = start + tl.arange(0, KEYS)
             seen = tl.full([KEYS], True, tl.int1)
-            block = blocks_of(table, key - key_begin, seen, BLOCK, PAGED)
+            block, ahead = next_block, key - key_begin + KEYS  # see `attention_decode`
+            next_block = blocks_of(table, ahead, ahead < plain - key_begin, BLOCK, PAGED)
             at = starts(block, k_step, kv, key, BLOCK, HEAD_DIM)
             scales_at = starts(block, ks_step, kv, key, BLOCK, K_GROUPS)
-            scores = _score(q1, q2, keys, k_scales, at, scales_at, seen, softcap, HEAD_DIM, D1, D2, K_KIND, CAPPED)
+            scores = _score(q1, q2, keys, k_scales, at, scales_at, seen, softcap, HEAD_DIM, D1, D2, K_KIND, CAPPED, ASM)
             higher = tl.maximum(largest, tl.max(scores, 1))
             weights = tl.exp2(scores - higher[:, None])
             fade = tl.exp2(largest - higher)
             at = starts(block, v_step, kv, key, BLOCK, V_DIM)
             scales_at = starts(block, vs_step, kv, key, BLOCK, V_GROUPS)
-            v = load_tile(values, v_scales, at, scales_at, seen, 0, V_WIDE, V_DIM, V_KIND, True)
+            v = load_tile(values, v_scales, at, scales_at, seen, 0, V_WIDE, V_DIM, V_KIND, True, ASM)
             sums = tl.dot(weights.to(v.dtype), v, sums * fade[:, None], input_precision="ieee")
             total = total * fade + tl.sum(weights, 1)
             largest = higher
@@ -113,7 +118,7 @@ def _attend_tiles(
         block = blocks_of(table, key - key_begin, seen, BLOCK, PAGED)
         at = starts(block, k_step, kv, key, BLOCK, HEAD_DIM)
         scales_at = starts(block, ks_step, kv, key, BLOCK, K_GROUPS)
-        scores = _score(q1, q2, keys, k_scales, at, scales_at, seen, softcap, HEAD_DIM, D1, D2, K_KIND, CAPPED)
+        scores = _score(q1, q2, keys, k_scales, at, scales_at, seen, softcap, HEAD_DIM, D1, D2, K_KIND, CAPPED, ASM)
         visible = seen[None, :] & (key[None, :] <= position[:, None])
         if WINDOW:
             visible = visible & (key[None, :] > position[:, None] - WINDOW)
@@ -123,7 +128,7 @@ def _attend_tiles(
         fade = tl.exp2(largest - higher)
         at = starts(block, v_step, kv, key, BLOCK, V_DIM)
         scales_at = starts(block, vs_step, kv, key, BLOCK, V_GROUPS)
-        v = load_tile(values, v_scales, at, scales_at, seen, 0, V_WIDE, V_DIM, V_KIND, True)
+        v = load_tile(values, v_scales, at, scales_at, seen, 0, V_WIDE, V_DIM, V_KIND, True, ASM)
         sums = tl.dot(weights.to(v.dtype), v, sums * fade[:, None], input_precision="ieee")
         total = total * fade + tl.sum(weights, 1)
         largest = higher
@@ -145,9 +150,9 @@ class TileConfig:
     """rows, keys: of a tile."""
 
     rows: int = 128
-    keys: int = 64
+    keys: int = 128
     warps: int = 8
-    stages: int = 3
+    stages: int = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,14 +197,14 @@ def attend_tiles(
         V_KIND=kind_of(cache.values, v_scales), K_GROUPS=0 if k_scales is None else k_scales.shape[-1],
         V_GROUPS=0 if v_scales is None else v_scales.shape[-1], SINKS=sinks is not None, CAPPED=heads.softcap != 0,
         GATED=gate is not None, PAGED=piece is None, CARRY_IN=piece is not None and not piece.first,
-        CARRY_OUT=piece is not None and not piece.last, num_warps=config.warps, num_stages=config.stages,
+        CARRY_OUT=piece is not None and not piece.last, ASM=pages.asm, num_warps=config.warps, num_stages=config.stages,
     )  # fmt: skip
 
 
-def tile_config(heads: Heads, n_rows: int, pages: Pages) -> TileConfig:
+def tile_config(heads: Heads, pages: Pages) -> TileConfig:
     """What measured best; tiles of f32 are multiplied without tensor cores and need many registers."""
     if pages.exact:
         return TileConfig(rows=32, keys=16, warps=8, stages=1)
     if heads.v_dim > 128:
-        return TileConfig(rows=128, keys=32, warps=8, stages=2)
-    return TileConfig() if n_rows > 64 else TileConfig(rows=64, warps=4)
+        return TileConfig(rows=64, keys=64, warps=8, stages=2)
+    return TileConfig() if heads.head_dim <= 128 else TileConfig(keys=64, stages=3)

@@ -6,6 +6,8 @@ A step reads the state of a sequence from one slot and writes it to another; a t
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import triton
 import triton.language as tl
 from torch import Tensor
@@ -13,6 +15,7 @@ from torch import Tensor
 from engine.arch.spec import DeltaShape
 from engine.triton_kernels.paged import LOG2E
 from engine.triton_kernels.tensors import DeltaState, NormWeight, StepInputs
+from engine.triton_kernels.workspace import Workspace
 
 
 @triton.jit
@@ -73,56 +76,77 @@ def _remember(to, past, own, channels, mask, before, TAPS: tl.constexpr, CHANNEL
 
 @triton.jit
 def _step(
-    x, z, beta, alpha, taps, dt, a, norm, inputs, matrices, positions, seqs, states, out, eps,
+    x, z, beta, alpha, taps, dt, a, norm, inputs, matrices, positions, seqs, states, out,
+    counters, eps,
     x_row, z_row, beta_row, alpha_row, out_row, inputs_step, matrices_step,
     N_K: tl.constexpr, N_V: tl.constexpr, DIM: tl.constexpr, WIDE: tl.constexpr, TAPS: tl.constexpr, TILED: tl.constexpr,
-    JOINED: tl.constexpr, PAIRED: tl.constexpr,
+    JOINED: tl.constexpr, PAIRED: tl.constexpr, COLUMNS: tl.constexpr, SLICES: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
-    """One value head of one row, which is the only one of its sequence."""
-    head, row = tl.program_id(0), tl.program_id(1).to(tl.int64)
+    """COLUMNS columns of one value head of one row, which is the only one of its sequence."""
+    if EARLY:
+        tl.extra.cuda.gdc_wait()
+    head, slice, row = tl.program_id(0), tl.program_id(1), tl.program_id(2).to(tl.int64)
     use = states + tl.load(seqs + row) * 4
     source, target, mark = tl.load(use).to(tl.int64), tl.load(use + 1).to(tl.int64), tl.load(use + 2).to(tl.int64)
     before = tl.load(positions + row) > 0
     EACH: tl.constexpr = N_V // N_K
     CHANNELS: tl.constexpr = (2 * N_K + N_V) * DIM
     of, i, q_at, k_at, v_at, z_at, beta_at, alpha_at = places(head, N_K, EACH, DIM, TILED, JOINED, PAIRED)
-    d = tl.arange(0, WIDE)
-    mask = d < DIM
-    past, own = inputs + source * inputs_step, x + row * x_row + d
-    q_channel, k_channel, v_channel = of * DIM + d, (N_K + of) * DIM + d, (2 * N_K + head) * DIM + d
-    q, q_own = _convolved(own + q_at, past, taps, q_channel, mask, before, TAPS, CHANNELS)
-    k, k_own = _convolved(own + k_at, past, taps, k_channel, mask, before, TAPS, CHANNELS)
-    v, v_own = _convolved(own + v_at, past, taps, v_channel, mask, before, TAPS, CHANNELS)
+    d, c = tl.arange(0, WIDE), slice * COLUMNS + tl.arange(0, COLUMNS)
+    mask, some = d < DIM, c < DIM
+    past, own = inputs + source * inputs_step, x + row * x_row
+    q_channel, k_channel, v_channel = of * DIM + d, (N_K + of) * DIM + d, (2 * N_K + head) * DIM + c
+    q, q_own = _convolved(own + q_at + d, past, taps, q_channel, mask, before, TAPS, CHANNELS)
+    k, k_own = _convolved(own + k_at + d, past, taps, k_channel, mask, before, TAPS, CHANNELS)
+    v, v_own = _convolved(own + v_at + c, past, taps, v_channel, some, before, TAPS, CHANNELS)
     q = q * tl.rsqrt(tl.sum(q * q, 0) + eps) * (DIM**-0.5)
     k = k * tl.rsqrt(tl.sum(k * k, 0) + eps)
     decay = tl.exp2(log_decay(tl.load(alpha + row * alpha_row + alpha_at), tl.load(dt + head), tl.load(a + head)))
     rate = sigmoid(tl.load(beta + row * beta_row + beta_at))
 
-    at = head * DIM * DIM + d[:, None] * DIM + d[None, :]
-    square = mask[:, None] & mask[None, :]
-    matrix = tl.load(matrices + source * matrices_step + at, mask=square & before, other=0)
+    at = head * DIM * DIM + d[:, None] * DIM + c[None, :]
+    part = mask[:, None] & some[None, :]
+    matrix = tl.load(matrices + source * matrices_step + at, mask=part & before, other=0)
     # Both products are taken of the matrix as it was, so that it is gone through once.
     fresh = rate * (v - decay * tl.sum(matrix * k[:, None], 0))
     found = decay * tl.sum(matrix * q[:, None], 0) + tl.sum(k * q, 0) * fresh
     matrix = decay * matrix + k[:, None] * fresh[None, :]
-    tl.store(matrices + target * matrices_step + at, matrix, mask=square)
+    tl.store(matrices + target * matrices_step + at, matrix, mask=part)
     if mark >= 0:
-        tl.store(matrices + mark * matrices_step + at, matrix, mask=square)
+        tl.store(matrices + mark * matrices_step + at, matrix, mask=part)
     for n in tl.static_range(2):
         slot = target if n == 0 else mark
         if slot >= 0:
             to = inputs + slot * inputs_step
-            _remember(to, past, v_own, v_channel, mask, before, TAPS, CHANNELS)
-            if i == 0:
+            _remember(to, past, v_own, v_channel, some, before, TAPS, CHANNELS)
+            if (i == 0) & (slice == 0):
                 _remember(to, past, q_own, q_channel, mask, before, TAPS, CHANNELS)
                 _remember(to, past, k_own, k_channel, mask, before, TAPS, CHANNELS)
 
-    found = found * tl.rsqrt(tl.sum(found * found, 0) / DIM + eps) * tl.load(norm + d, mask=mask, other=0)
-    gate = tl.load(z + row * z_row + z_at + d, mask=mask, other=0)
-    tl.store(out + row * out_row + head * DIM + d, found * gate * sigmoid(gate), mask=mask)
+    head_out = out + row * out_row + head * DIM
+    tl.store(head_out + c, found, mask=some)
+    # The norm is over all columns: the slice that ends last does it.
+    tl.debug_barrier()
+    counter = counters + row * N_V + head
+    if tl.atomic_add(counter, 1, sem="acq_rel") == SLICES - 1:
+        tl.store(counter, 0)
+        whole = tl.load(head_out + d, mask=mask, other=0, cache_modifier=".cg")
+        whole = whole * tl.rsqrt(tl.sum(whole * whole, 0) / DIM + eps) * tl.load(norm + d, mask=mask, other=0)
+        gate = tl.load(z + row * z_row + z_at + d, mask=mask, other=0)
+        tl.store(head_out + d, whole * gate * sigmoid(gate), mask=mask)
+
+
+@dataclass(frozen=True, slots=True)
+class StepConfig:
+    """columns: of a matrix in a program."""
+
+    columns: int = 32
+    warps: int = 4
 
 
 def delta_step(
+    workspace: Workspace,
+    config: StepConfig,
     step: StepInputs,
     x: Tensor,
     z: Tensor,
@@ -136,13 +160,18 @@ def delta_step(
     state: DeltaState,
     out: Tensor,
     *,
-    warps: int = 8,
+    early: bool = False,
 ) -> None:
     """Rows that are each of another sequence; see `engine.triton_kernels.kernels.Kernels.delta`."""
-    _step[shape.n_v_heads, len(x)](
+    wide = int(triton.next_power_of_2(shape.dim))
+    columns = min(config.columns, wide)
+    slices = -(-shape.dim // columns)
+    counters = workspace.zeros("delta.counters", len(x) * shape.n_v_heads)
+    _step[shape.n_v_heads, slices, len(x)](
         x, z, beta, alpha, conv, dt, a, norm.weight, state.inputs, state.matrices, step.positions, step.seq_of_row, step.states,
-        out, norm.eps, x.stride(0), z.stride(0), beta.stride(0), alpha.stride(0), out.stride(0), state.inputs.stride(0),
+        out, counters, norm.eps, x.stride(0), z.stride(0), beta.stride(0), alpha.stride(0), out.stride(0), state.inputs.stride(0),
         state.matrices.stride(0),
-        N_K=shape.n_k_heads, N_V=shape.n_v_heads, DIM=shape.dim, WIDE=triton.next_power_of_2(shape.dim), TAPS=shape.n_taps,
-        TILED=shape.tiled, JOINED=shape.joined, PAIRED=shape.paired, num_warps=warps,
+        N_K=shape.n_k_heads, N_V=shape.n_v_heads, DIM=shape.dim, WIDE=wide, TAPS=shape.n_taps,
+        TILED=shape.tiled, JOINED=shape.joined, PAIRED=shape.paired, COLUMNS=columns, SLICES=slices,
+        EARLY=early, launch_pdl=early, num_warps=config.warps,
     )  # fmt: skip

@@ -59,7 +59,7 @@ def _chunk_rows(chunk, n, after):
     return first, tl.minimum(first + CHUNK, tl.where(late, n, after))
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["n_rows"])
 def _convolve(
     x, taps, inputs, positions, seqs, states, y, n_rows, eps, x_row, inputs_step,
     N_SEQS: tl.constexpr, N_K: tl.constexpr, N_V: tl.constexpr, DIM: tl.constexpr, WIDE: tl.constexpr, TAPS: tl.constexpr,
@@ -100,14 +100,14 @@ def _convolve(
             for which in tl.static_range(2):
                 to, end = (target, n) if which == 0 else (mark, after)
                 if to >= 0:
-                    token = end - (TAPS - 1) + j
-                    kept = tl.load(from_x + token.to(tl.int64) * x_row + d, mask=(d < DIM) & (token >= 0), other=0)
-                    older = (d < DIM) & (token < 0) & (not begins)
-                    kept += tl.load(past + (TAPS - 1 + token) * CHANNELS, mask=older, other=0)
+                    last = end - (TAPS - 1) + j
+                    kept = tl.load(from_x + last.to(tl.int64) * x_row + d, mask=(d < DIM) & (last >= 0), other=0)
+                    older = (d < DIM) & (last < 0) & (not begins)
+                    kept += tl.load(past + (TAPS - 1 + last) * CHANNELS, mask=older, other=0)
                     tl.store(inputs + to * inputs_step + j * CHANNELS + channel, kept, mask=d < DIM)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["n_rows"])
 def _chunk(
     y, beta, alpha, dt, a, seqs, states, u, w, weigh, sums, n_rows, beta_row, alpha_row,
     N_SEQS: tl.constexpr, N_K: tl.constexpr, N_V: tl.constexpr, DIM: tl.constexpr, WIDE: tl.constexpr, TILED: tl.constexpr,
@@ -134,27 +134,28 @@ def _chunk(
     rate = tl.where(there, sigmoid(tl.load(beta + row * beta_row + beta_at, mask=there, other=0)), 0)
     lower = i[:, None] >= i[None, :]
     fades = tl.where(lower, tl.exp2(tl.where(lower, total[:, None] - total[None, :], 0)), 0)
-    below = tl.dot(k, tl.trans(k), input_precision=PRECISION) * fades * rate[:, None]
-    below = tl.where(i[:, None] > i[None, :], below, 0)
-    # The inverse of blocks on the diagonal, twice as large each time: [[L, 0], [B, L']]^-1 = [[L^-1, 0], [-L'^-1 B L^-1, L'^-1]].
-    inverse = tl.where(i[:, None] == i[None, :], 1.0, 0.0)
-    for power in tl.static_range(6):
-        SIZE: tl.constexpr = 1 << power
-        pair = (i[:, None] // (2 * SIZE) == i[None, :] // (2 * SIZE)) & (i[:, None] // SIZE != i[None, :] // SIZE)
-        part = tl.dot(tl.where(pair, below, 0), inverse, input_precision=PRECISION)
-        inverse -= tl.dot(inverse, part, input_precision=PRECISION)
-    at = (row * N_V + head)[:, None] * DIM + d[None, :]
-    scaled = k * (rate * tl.exp2(total))[:, None]
-    tl.store(w + at, tl.dot(inverse, scaled, input_precision=PRECISION), mask=mask)
-    v = tl.load(from_y + (2 * N_K + head) * DIM, mask=mask, other=0) * rate[:, None]
-    tl.store(u + at, tl.dot(inverse, v, input_precision=PRECISION), mask=mask)
     q = tl.load(from_y + of * DIM, mask=mask, other=0)
     dots = tl.dot(q, tl.trans(k), input_precision=PRECISION) * fades
     tl.store(weigh + (row * N_V + head)[:, None] * CHUNK + i[None, :], dots, mask=there[:, None])
     tl.store(sums + row * N_V + head, total, mask=there)
+    below = tl.dot(k, tl.trans(k), input_precision=PRECISION) * fades * rate[:, None]
+    below = tl.where(i[:, None] > i[None, :], below, 0)
+    # The inverse of blocks on the diagonal, twice as large each time: [[L, 0], [B, L']]^-1 = [[L^-1, 0], [-L'^-1 B L^-1, L'^-1]].
+    inverse = tl.where(i[:, None] == i[None, :], 1.0, 0.0)
+    for power in range(6):  # not unrolled: it would take compilers minutes
+        pair = (i[:, None] >> (power + 1)) == (i[None, :] >> (power + 1))
+        pair = pair & ((i[:, None] >> power) != (i[None, :] >> power))
+        part = tl.dot(tl.where(pair, below, 0), inverse, input_precision=PRECISION)
+        inverse -= tl.dot(inverse, part, input_precision=PRECISION)
+    at = (row * N_V + head)[:, None] * DIM + d[None, :]
+    # Loaded again: there are no registers for it meanwhile.
+    scaled = tl.load(from_y + (N_K + of) * DIM, mask=mask, other=0) * (rate * tl.exp2(total))[:, None]
+    tl.store(w + at, tl.dot(inverse, scaled, input_precision=PRECISION), mask=mask)
+    v = tl.load(from_y + (2 * N_K + head) * DIM, mask=mask, other=0) * rate[:, None]
+    tl.store(u + at, tl.dot(inverse, v, input_precision=PRECISION), mask=mask)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["n_rows"])
 def _go(
     y, u, w, weigh, sums, matrices, positions, seqs, states, out, n_rows, out_row, matrices_step,
     N_SEQS: tl.constexpr, N_K: tl.constexpr, N_V: tl.constexpr, DIM: tl.constexpr, WIDE: tl.constexpr, COLUMNS: tl.constexpr,
@@ -198,7 +199,7 @@ def _go(
     tl.store(matrices + target * matrices_step + at, matrix, mask=square)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["n_rows"])
 def _norm(
     out, z, norm, n_rows, eps, out_row, z_row,
     N_K: tl.constexpr, N_V: tl.constexpr, DIM: tl.constexpr, WIDE: tl.constexpr, TILED: tl.constexpr, JOINED: tl.constexpr,

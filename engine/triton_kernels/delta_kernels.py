@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from engine.arch.spec import DeltaShape
-from engine.triton_kernels.delta import delta_step
+from engine.triton_kernels.delta import StepConfig, delta_step
 from engine.triton_kernels.delta_chunks import ChunkConfig, delta_chunks
 from engine.triton_kernels.tensors import DeltaState, NormWeight, StepInputs
 from engine.triton_kernels.workspace import Workspace
@@ -15,6 +15,7 @@ class DeltaKernels:
     """See `engine.triton_kernels.kernels.Kernels`."""
 
     _workspace: Workspace
+    _early: bool = False
 
     def delta(
         self,
@@ -35,6 +36,8 @@ class DeltaKernels:
     ) -> None:
         """See LaneDelta."""
         if rows:
-            delta_step(step, x, z, beta, alpha, conv, dt, a, norm, shape, state, out)
+            delta_step(
+                self._workspace, StepConfig(), step, x, z, beta, alpha, conv, dt, a, norm, shape, state, out, early=self._early
+            )
         else:
             delta_chunks(self._workspace, ChunkConfig(), step, x, z, beta, alpha, conv, dt, a, norm, shape, state, out)

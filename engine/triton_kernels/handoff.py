@@ -27,11 +27,12 @@ LINE = LINE_BYTES // 4
 MAX_BUFFERS = 4
 """Buffers of one exchange."""
 
-_BLOCK = 1024
-_SEND_BLOCKS, _TAKE_BLOCKS = 8, 2
-"""Blocks a program copies. Stores to the host are posted and flow from one program; a load waits for its way there and back."""
+_BLOCK, _WARPS = 2048, 8
+"""Words of a block: each thread has two loads of 16 bytes under way."""
+_SEND_BLOCKS, _TAKE_BLOCKS = 4, 1
+"""Blocks of a buffer that a program copies. Stores to the host are posted and flow from one program, which sets the flag without
+counting others; a load waits for its way there and back."""
 _MAX_PROGRAMS = 8
-_WARPS = 4
 _SPINS = 1 << 24
 """Turns after which a wait ends even if the card's clock stands still."""
 
@@ -96,28 +97,41 @@ def _acquire(word, stop, epoch, limit_ns, reason, ASM: tl.constexpr):
 
 
 @triton.jit
-def _copy(source, target, source_step, target_step, width, n_rows, first, step, FRESH: tl.constexpr, BLOCK: tl.constexpr):
-    """Every step-th block of the rows, from block `first` on. FRESH: from memory that others write."""
+def _load(source, step, width, n_rows, block, FRESH: tl.constexpr, BLOCK: tl.constexpr):
+    """A block of some rows; each row is cdiv(width, BLOCK) of them. FRESH: from memory that others write."""
     a_row = tl.cdiv(width, BLOCK)
-    for block in range(first, a_row * n_rows, step):
-        row = (block // a_row).to(tl.int64)
-        j = block % a_row * BLOCK + tl.arange(0, BLOCK)
-        words = tl.load(source + row * source_step + j, mask=j < width, volatile=FRESH)
-        tl.store(target + row * target_step + j, words, mask=j < width)
+    row, j = (block // a_row).to(tl.int64), block % a_row * BLOCK + tl.arange(0, BLOCK)
+    return tl.load(source + row * step + j, mask=(j < width) & (row < n_rows), volatile=FRESH)
 
 
 @triton.jit
-def _copy_all(s0, s1, s2, s3, t0, t1, t2, t3, s_step0, s_step1, s_step2, s_step3, t_step0, t_step1, t_step2, t_step3,
-              w0, w1, w2, w3, n_rows, N: tl.constexpr, FRESH: tl.constexpr, BLOCK: tl.constexpr):  # fmt: skip
-    first, step = tl.program_id(0), tl.num_programs(0)
-    if N > 0:
-        _copy(s0, t0, s_step0, t_step0, w0, n_rows, first, step, FRESH, BLOCK)
-    if N > 1:
-        _copy(s1, t1, s_step1, t_step1, w1, n_rows, first, step, FRESH, BLOCK)
-    if N > 2:
-        _copy(s2, t2, s_step2, t_step2, w2, n_rows, first, step, FRESH, BLOCK)
-    if N > 3:
-        _copy(s3, t3, s_step3, t_step3, w3, n_rows, first, step, FRESH, BLOCK)
+def _store(target, words, step, width, n_rows, block, BLOCK: tl.constexpr):
+    a_row = tl.cdiv(width, BLOCK)
+    row, j = (block // a_row).to(tl.int64), block % a_row * BLOCK + tl.arange(0, BLOCK)
+    tl.store(target + row * step + j, words, mask=(j < width) & (row < n_rows))
+
+
+@triton.jit
+def _copy(s0, s1, s2, s3, t0, t1, t2, t3, s_step0, s_step1, s_step2, s_step3, t_step0, t_step1, t_step2, t_step3,
+          w0, w1, w2, w3, n_rows, n_blocks, N: tl.constexpr, FRESH: tl.constexpr, BLOCK: tl.constexpr):  # fmt: skip
+    """This program's blocks of N buffers. One of each is under way at once: a load from the host takes a microsecond."""
+    for i in range(tl.program_id(0), n_blocks, tl.num_programs(0)):
+        if N > 0:
+            x0 = _load(s0, s_step0, w0, n_rows, i, FRESH, BLOCK)
+        if N > 1:
+            x1 = _load(s1, s_step1, w1, n_rows, i, FRESH, BLOCK)
+        if N > 2:
+            x2 = _load(s2, s_step2, w2, n_rows, i, FRESH, BLOCK)
+        if N > 3:
+            x3 = _load(s3, s_step3, w3, n_rows, i, FRESH, BLOCK)
+        if N > 0:
+            _store(t0, x0, t_step0, w0, n_rows, i, BLOCK)
+        if N > 1:
+            _store(t1, x1, t_step1, w1, n_rows, i, BLOCK)
+        if N > 2:
+            _store(t2, x2, t_step2, w2, n_rows, i, BLOCK)
+        if N > 3:
+            _store(t3, x3, t_step3, w3, n_rows, i, BLOCK)
 
 
 @triton.jit
@@ -127,10 +141,10 @@ def _begin(counter):
 
 @triton.jit(do_not_specialize=["flag"])
 def _send(words, counter, arrivals, stamps, flag, s0, s1, s2, s3, t0, t1, t2, t3, s_step0, s_step1, s_step2, s_step3,
-          t_step0, t_step1, t_step2, t_step3, w0, w1, w2, w3, n_rows,
+          t_step0, t_step1, t_step2, t_step3, w0, w1, w2, w3, n_rows, n_blocks,
           N: tl.constexpr, LINE: tl.constexpr, BLOCK: tl.constexpr, ASM: tl.constexpr):  # fmt: skip
-    _copy_all(s0, s1, s2, s3, t0, t1, t2, t3, s_step0, s_step1, s_step2, s_step3, t_step0, t_step1, t_step2, t_step3,
-              w0, w1, w2, w3, n_rows, N, False, BLOCK)  # fmt: skip
+    _copy(s0, s1, s2, s3, t0, t1, t2, t3, s_step0, s_step1, s_step2, s_step3, t_step0, t_step1, t_step2, t_step3,
+          w0, w1, w2, w3, n_rows, n_blocks, N, False, BLOCK)  # fmt: skip
     tl.debug_barrier()
     last = tl.num_programs(0) - 1
     before = last
@@ -146,14 +160,14 @@ def _send(words, counter, arrivals, stamps, flag, s0, s1, s2, s3, t0, t1, t2, t3
 
 @triton.jit(do_not_specialize=["flag", "limit_ns"])
 def _take(words, counter, stamps, flag, limit_ns, s0, s1, s2, s3, t0, t1, t2, t3, s_step0, s_step1, s_step2, s_step3,
-          t_step0, t_step1, t_step2, t_step3, w0, w1, w2, w3, n_rows,
+          t_step0, t_step1, t_step2, t_step3, w0, w1, w2, w3, n_rows, n_blocks,
           N: tl.constexpr, LINE: tl.constexpr, BLOCK: tl.constexpr, FAR: tl.constexpr, ASM: tl.constexpr):  # fmt: skip
     began = _clock(ASM)
     _acquire(words + (1 + flag) * LINE, words, tl.load(counter), limit_ns.to(tl.int64), FAR + flag, ASM)
     tl.debug_barrier()
     ended = _clock(ASM)
-    _copy_all(s0, s1, s2, s3, t0, t1, t2, t3, s_step0, s_step1, s_step2, s_step3, t_step0, t_step1, t_step2, t_step3,
-              w0, w1, w2, w3, n_rows, N, True, BLOCK)  # fmt: skip
+    _copy(s0, s1, s2, s3, t0, t1, t2, t3, s_step0, s_step1, s_step2, s_step3, t_step0, t_step1, t_step2, t_step3,
+          w0, w1, w2, w3, n_rows, n_blocks, N, True, BLOCK)  # fmt: skip
     if tl.program_id(0) == 0:
         tl.store(stamps + 2 * flag, began)
         tl.store(stamps + 2 * flag + 1, ended)
@@ -236,9 +250,9 @@ def _arguments(pairs: list[tuple[Tensor, Tensor]], blocks: int, filler: Tensor) 
     words = [(source.view(torch.int32), target.view(torch.int32)) for source, target in pairs]
     widths = [min(source.shape[1], target.shape[1]) for source, target in words]
     n_rows = words[0][0].shape[0] if words else 0
-    n_blocks = n_rows * sum(triton.cdiv(width, _BLOCK) for width in widths)
+    n_blocks = n_rows * max((triton.cdiv(width, _BLOCK) for width in widths), default=0)
     grid = (max(1, min(_MAX_PROGRAMS, triton.cdiv(n_blocks, blocks))),)
     padded = words + [(filler, filler)] * (MAX_BUFFERS - len(words))
     sources, targets = [source for source, _ in padded], [target for _, target in padded]
     steps = [source.stride(0) for source in sources] + [target.stride(0) for target in targets]
-    return grid, [*sources, *targets, *steps, *widths, *([0] * (MAX_BUFFERS - len(widths))), n_rows]
+    return grid, [*sources, *targets, *steps, *widths, *([0] * (MAX_BUFFERS - len(widths))), n_rows, n_blocks]

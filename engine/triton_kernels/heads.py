@@ -40,7 +40,7 @@ def _weights(w, row, there, N_IN: tl.constexpr, WIDE: tl.constexpr, ROW: tl.cons
     return tl.load(w + row.to(tl.int64)[:, None] * ROW + k[None, :], mask=mask, other=0).to(tl.float32)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["n_rows"])
 def _heads(
     x, w, out, n_rows, x_row, out_row, step,
     X_HEAD: tl.constexpr, OUT_HEAD: tl.constexpr, N_IN: tl.constexpr, N_OUT: tl.constexpr, WIDE: tl.constexpr,
@@ -68,11 +68,11 @@ def heads(workspace: Workspace, x: Tensor, matrix: Matrix, x_head: int, out_head
     """See `engine.triton_kernels.kernels.Kernels.heads`."""
     weights, row, step = read(workspace, "heads", matrix, asm=asm)
     few, wide, n_rows = len(x) <= FEW, padded(matrix.n_in, 32), len(x)
-    outs, rows = (max(16, min(64, 8192 // wide)), padded(n_rows, 1)) if few else (32, 16 if n_rows <= 16 else 32)
+    outs, rows = (max(16, min(64, 8192 // wide)), padded(n_rows, 1)) if few else (32, 16)
     _heads[triton.cdiv(matrix.n_out, outs), matrix.n_matrices, triton.cdiv(n_rows, rows)](
         x, weights, out, n_rows, x.stride(0), out.stride(0), step,
         X_HEAD=x_head, OUT_HEAD=out_head, N_IN=matrix.n_in, N_OUT=matrix.n_out, WIDE=wide, OUTS=outs, ROWS=rows, ROW=row,
-        QUANTISED=weights.dtype == torch.int16, ONE_BY_ONE=few, num_warps=4,
+        QUANTISED=weights.dtype == torch.int16, ONE_BY_ONE=few, num_warps=4 if few else 8,
     )  # fmt: skip
 
 

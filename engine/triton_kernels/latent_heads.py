@@ -28,12 +28,13 @@ PIECE_BYTES = 64 << 20
 """Of keys and values in scratch."""
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["n_rows", "seq", "begin", "limit"])
 def _make(
     pool, scales, wk, wv, positions, seqs, table, keys, values, n_rows, seq, begin, limit, step, scale_step, k_step, v_step,
     N_HEADS: tl.constexpr, RANK: tl.constexpr, N_ROT: tl.constexpr, ROT_WIDE: tl.constexpr, NOPE: tl.constexpr,
     NOPE_WIDE: tl.constexpr, V_DIM: tl.constexpr, V_WIDE: tl.constexpr, BLOCK: tl.constexpr, KEYS: tl.constexpr,
     PART: tl.constexpr, ROWS: tl.constexpr, KIND: tl.constexpr, GROUPS: tl.constexpr,
+    ASM: tl.constexpr,
 ):  # fmt: skip
     """Keys [k c | turned] and values v c of KEYS tokens of one head, unless they lie behind every row of the sequence."""
     head = tl.program_id(0)
@@ -54,14 +55,14 @@ def _make(
     n, d, e = tl.arange(0, NOPE_WIDE), tl.arange(0, V_WIDE), tl.arange(0, ROT_WIDE)
     k_sums, v_sums = tl.zeros([KEYS, NOPE_WIDE], tl.float32), tl.zeros([KEYS, V_WIDE], tl.float32)
     for part in tl.static_range((RANK + PART - 1) // PART):
-        c = load_tile(pool, scales, place, scale_place, seen, part * PART, PART, RANK, KIND, True)
+        c = load_tile(pool, scales, place, scale_place, seen, part * PART, PART, RANK, KIND, True, ASM)
         r = part * PART + tl.arange(0, PART)
         inside = (r < RANK)[:, None]
         k_part = tl.load(wk + head * k_step + n[None, :] * RANK + r[:, None], mask=inside & (n < NOPE)[None, :], other=0)
         v_part = tl.load(wv + head * v_step + d[None, :] * RANK + r[:, None], mask=inside & (d < V_DIM)[None, :], other=0)
         k_sums = tl.dot(c, k_part, k_sums, input_precision=PRECISION)
         v_sums = tl.dot(c, v_part, v_sums, input_precision=PRECISION)
-    turned = load_tile(pool, scales, place, scale_place, seen, RANK, ROT_WIDE, RANK + N_ROT, KIND, True)
+    turned = load_tile(pool, scales, place, scale_place, seen, RANK, ROT_WIDE, RANK + N_ROT, KIND, True, ASM)
     kind = keys.dtype.element_ty
     at = (key - begin).to(tl.int64)
     # Blocks in order: [block][head][token in it][width].
@@ -98,7 +99,7 @@ def latent_heads(
     carried = workspace.of("latent.carried", (len(q), mla.n_heads, v.n_out + 2) if n_blocks < capacity else (1,))
     made = replace(pages, cache=Cache(keys, values, None, None, cache.group))
     heads = Heads(mla.n_heads, mla.n_heads, mla.head_dim, v.n_out, mla.scale, mla.head_dim)
-    config = tile_config(heads, len(q), made)
+    config = tile_config(heads, made)
     tokens, warps = (32, 4) if pages.exact else (128, 8)
     pieces = range(0, capacity, n_blocks)
     for seq, first in product(range(pages.table.shape[0]), pieces):
@@ -112,7 +113,7 @@ def latent_heads(
             NOPE_WIDE=padded(k.n_out), V_DIM=v.n_out, V_WIDE=padded(v.n_out), BLOCK=block, KEYS=tokens,
             PART=min(64 if pages.exact else 128, padded(mla.rank)), ROWS=min(1024, padded(len(q))),
             KIND=kind_of(cache.keys, cache.k_scales), GROUPS=0 if cache.k_scales is None else cache.k_scales.shape[-1],
-            num_warps=warps, num_stages=2,
+            ASM=pages.asm, num_warps=warps, num_stages=2,
         )  # fmt: skip
         piece = Piece(seq, first * block, last * block, carried, first == 0, last == capacity)
         fitting.launch(partial(_attend, made, q, heads, out, piece), config, heads, made.kinds)

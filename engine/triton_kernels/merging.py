@@ -12,9 +12,9 @@ import triton.language as tl
 
 
 @triton.jit
-def splits_used(n_blocks, SPLITS: tl.constexpr, LEAST: tl.constexpr):
+def splits_used(n_blocks, n_splits, LEAST: tl.constexpr):
     """How many splits share a row's blocks: at least LEAST blocks each, so that short pasts are not cut to pieces."""
-    return tl.minimum(SPLITS, tl.cdiv(n_blocks, LEAST))
+    return tl.minimum(n_splits, tl.cdiv(n_blocks, LEAST))
 
 
 @triton.jit
@@ -29,11 +29,11 @@ def rows_of(positions, seqs, tile, seq, r, n_rows, ROWS: tl.constexpr):
 
 @triton.jit
 def keep(
-    partials, stats, place, used, split, sums, largest, total,
-    SPLITS: tl.constexpr, WIDTH: tl.constexpr, WIDE: tl.constexpr,
+    partials, stats, place, used, split, sums, largest, total, n_splits,
+    WIDTH: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
     """Stores what one split found for some heads. place: [heads], row * n_heads + head; used: which of them there are."""
-    at, d = place.to(tl.int64) * SPLITS + split, tl.arange(0, WIDE)
+    at, d = place.to(tl.int64) * n_splits + split, tl.arange(0, WIDE)
     tl.store(partials + at[:, None] * WIDTH + d[None, :], sums, mask=used[:, None] & (d < WIDTH)[None, :])
     tl.store(stats + 2 * at, largest, mask=used)
     tl.store(stats + 2 * at + 1, total, mask=used)
@@ -41,34 +41,33 @@ def keep(
 
 @triton.jit
 def merged(
-    partials, stats, place, there, n_used, begin,
-    SPLITS: tl.constexpr, ALL: tl.constexpr, TOGETHER: tl.constexpr, WIDTH: tl.constexpr, WIDE: tl.constexpr,
+    partials, stats, place, there, n_used, begin, n_splits,
+    TOGETHER: tl.constexpr, WIDTH: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
-    """Values [begin, begin + WIDE) of the heads, of n_used splits.
-
-    ALL: the power of two that holds SPLITS; TOGETHER: splits read at a time.
-    """
-    s, d = tl.arange(0, ALL), begin + tl.arange(0, WIDE)
-    at = place.to(tl.int64) * SPLITS
-    mask = there[:, None] & (s < n_used)[None, :]
-    # Past L1: another multiprocessor wrote them while this one was running.
-    scores = tl.load(stats + 2 * (at[:, None] + s[None, :]), mask=mask, other=-1e30, cache_modifier=".cg")
-    totals = tl.load(stats + 2 * (at[:, None] + s[None, :]) + 1, mask=mask, other=1, cache_modifier=".cg")
-    largest = tl.max(scores, 1)
-    total = tl.sum(totals * tl.exp2(scores - largest[:, None]), 1)
+    """Values [begin, begin + WIDE) of the heads, of n_used splits. TOGETHER: splits read at a time."""
+    d = begin + tl.arange(0, WIDE)
+    at = place.to(tl.int64) * n_splits
+    largest = tl.full([place.shape[0]], -1e30, tl.float32)
+    total = tl.zeros([place.shape[0]], tl.float32)
     sums = tl.zeros([place.shape[0], WIDE], tl.float32)
     for first in range(0, n_used, TOGETHER):
         part = first + tl.arange(0, TOGETHER)
         some = there[:, None] & (part < n_used)[None, :]
         here = at[:, None] + part[None, :]
-        weight = tl.exp2(tl.load(stats + 2 * here, mask=some, other=-1e30, cache_modifier=".cg") - largest[:, None])
+        # Past L1: another multiprocessor wrote them while this one was running.
+        scores = tl.load(stats + 2 * here, mask=some, other=-1e30, cache_modifier=".cg")
+        totals = tl.load(stats + 2 * here + 1, mask=some, other=1, cache_modifier=".cg")
         found = tl.load(
             partials + here[:, :, None] * WIDTH + d[None, None, :],
             mask=some[:, :, None] & (d < WIDTH)[None, None, :],
             other=0,
             cache_modifier=".cg",
         )
-        sums += tl.sum(found * weight[:, :, None], 1)
+        higher = tl.maximum(largest, tl.max(scores, 1))
+        weight, fade = tl.exp2(scores - higher[:, None]), tl.exp2(largest - higher)
+        total = total * fade + tl.sum(totals * weight, 1)
+        sums = sums * fade[:, None] + tl.sum(found * weight[:, :, None], 1)
+        largest = higher
     return sums / total[:, None]
 
 

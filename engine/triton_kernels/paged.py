@@ -40,9 +40,32 @@ def starts(block, step, head, key, BLOCK: tl.constexpr, WIDTH: tl.constexpr):
 
 
 @triton.jit
+def halves(codes, ASM: tl.constexpr):
+    """int8 as f16. Conversions of single bytes are slow; ASM: f16 with the bits 0x6400 + b is 1024 + b, so bytes only move."""
+    if ASM:
+        return tl.inline_asm_elementwise(
+            """{
+            .reg .b32 bytes, bias;
+            xor.b32 bytes, $2, 0x80808080;
+            mov.b32 bias, 0x64806480;
+            prmt.b32 $0, bytes, 0x64646464, 0x4140;
+            prmt.b32 $1, bytes, 0x64646464, 0x4342;
+            sub.f16x2 $0, $0, bias;
+            sub.f16x2 $1, $1, bias;
+            }""",
+            "=&r,=&r,r",
+            [codes],
+            dtype=tl.float16,
+            is_pure=True,
+            pack=4,
+        )
+    return codes.to(tl.float16)
+
+
+@triton.jit
 def load_tile(
     pool, scales, start, scale_start, seen,
-    FROM: tl.constexpr, WIDTH: tl.constexpr, DIM: tl.constexpr, KIND: tl.constexpr, SCALED: tl.constexpr,
+    FROM: tl.constexpr, WIDTH: tl.constexpr, DIM: tl.constexpr, KIND: tl.constexpr, SCALED: tl.constexpr, ASM: tl.constexpr,
 ):  # fmt: skip
     """[keys, WIDTH] values from FROM on, zeros beyond DIM and where not seen. INT8 that is not SCALED: the codes."""
     d = FROM + tl.arange(0, WIDTH)
@@ -51,7 +74,7 @@ def load_tile(
         mask = mask & (d < DIM)[None, :]
     tile = tl.load(pool + start[:, None] + d[None, :], mask=mask, other=0)
     if KIND == INT8:
-        tile = tile.to(tl.float16)
+        tile = halves(tile, ASM)
         if SCALED:
             tile = tile * tl.load(scales + scale_start, mask=seen, other=0)[:, None]
     if KIND == Q8_0:
@@ -62,7 +85,7 @@ def load_tile(
         g = (FROM + tl.arange(0, GROUPS) * SIZE) // 32
         at = scales + scale_start[:, None] + g[None, :]
         scale = tl.load(at, mask=seen[:, None] & (g * 32 < DIM)[None, :], other=0)
-        grouped = tl.reshape(tile.to(tl.float16), [tile.shape[0], GROUPS, SIZE]) * scale[:, :, None]
+        grouped = tl.reshape(halves(tile, ASM), [tile.shape[0], GROUPS, SIZE]) * scale[:, :, None]
         tile = tl.reshape(grouped, [tile.shape[0], WIDTH])
     return tile
 
@@ -108,6 +131,8 @@ class Pages:
 
     cache: Cache
     step: StepInputs
+    asm: bool = False
+    """Whether the device has NVIDIA's instructions."""
 
     @property
     def block(self) -> int:

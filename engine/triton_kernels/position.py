@@ -122,9 +122,11 @@ def _position(
     K_HEADS: tl.constexpr, N_ROT: tl.constexpr, NEOX: tl.constexpr, ROPE_Q: tl.constexpr, ROPE_K: tl.constexpr,
     NORM_Q: tl.constexpr, NORM_K: tl.constexpr, WHOLE: tl.constexpr, LAST: tl.constexpr, SCALED: tl.constexpr,
     HAS_K: tl.constexpr, STORE_K: tl.constexpr, STORE_V: tl.constexpr, K_KIND: tl.constexpr, V_KIND: tl.constexpr,
-    K_GROUPS: tl.constexpr, V_GROUPS: tl.constexpr,
+    K_GROUPS: tl.constexpr, V_GROUPS: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
     """Q_HEADS query heads or K_HEADS KV heads of one row."""
+    if EARLY:
+        tl.extra.cuda.gdc_wait()
     part, row = tl.program_id(0), tl.program_id(1)
     position = tl.load(positions + row)
     if Q_PARTS:  # noqa: SIM102 - what is not there must not be compiled
@@ -171,9 +173,11 @@ def _latent_position(
     q, x, norm, table, pool, scales, positions, seqs, tables, eps, q_row, x_row, table_row, step, scale_step,
     N_HEADS: tl.constexpr, HEAD_DIM: tl.constexpr, RANK: tl.constexpr, N_ROT: tl.constexpr, NEOX: tl.constexpr,
     ROT_WIDE: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr, TOGETHER: tl.constexpr,
-    KIND: tl.constexpr, GROUPS: tl.constexpr,
+    KIND: tl.constexpr, GROUPS: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
     """The ends of TOGETHER query heads of one row, or its latent row."""
+    if EARLY:
+        tl.extra.cuda.gdc_wait()
     part, row = tl.program_id(0), tl.program_id(1)
     position = tl.load(positions + row)
     if part < PARTS:
@@ -185,13 +189,13 @@ def _latent_position(
         tl.store(ends + at[:, None] + d[None, :], value, mask=there[:, None] & (d < N_ROT)[None, :])
     else:
         one, width = tl.arange(0, 1), RANK + N_ROT
-        value = turned(
+        latent = turned(
             x + row.to(tl.int64) * x_row, one, one == 0, one, position, norm, eps, table, RANK + N_ROT, WIDE, RANK, RANK,
             False, False, RANK, N_ROT, NEOX,
         )  # fmt: skip
         block, slot = own_block(tables, seqs, row, position, table_row, BLOCK), one + position % BLOCK
         place, scale_place = block * step + slot * width, block * scale_step + slot * GROUPS
-        stored(pool, scales, value, place, scale_place, one == 0, RANK + N_ROT, WIDE, KIND, GROUPS)
+        stored(pool, scales, latent, place, scale_place, one == 0, RANK + N_ROT, WIDE, KIND, GROUPS)
 
 
 def _per_program(n_rows: int, n_heads: int, width: int) -> int:
@@ -224,8 +228,10 @@ def position(
     rope_table: Tensor | None,
     q_scale: Tensor | None,
     cache: Cache | None,
+    *,
+    early: bool = False,
 ) -> None:
-    """See `engine.triton_kernels.kernels.Kernels.position`."""
+    """See `engine.triton_kernels.kernels.Kernels.position`. early: see `DecodeConfig`."""
     given = next(x for x in (q, k, v) if x is not None)
     whole, last = (getattr(turn_q, name) or getattr(turn_k, name) for name in ("whole", "norm_last"))
     rope, wide, v_wide = turn_q.rope or turn_k.rope, _wide(heads.head_dim), _wide(heads.v_dim)
@@ -253,14 +259,23 @@ def position(
         WHOLE=whole, LAST=last, SCALED=q_scale is not None, HAS_K=k is not None, STORE_K=keys is not None,
         STORE_V=values is not None, K_KIND=0 if keys is None else kind_of(keys, k_scales),
         V_KIND=0 if values is None else kind_of(values, v_scales), K_GROUPS=_groups_of(k_scales),
-        V_GROUPS=_groups_of(v_scales), num_warps=max(1, min(8, largest // 256)),
+        V_GROUPS=_groups_of(v_scales), EARLY=early, launch_pdl=early,
+        num_warps=max(1, min(8, largest // 256)),
     )  # fmt: skip
 
 
 def latent_position(
-    step: StepInputs, q: Tensor, row: Tensor, norm: NormWeight, rope_table: Tensor, mla: Mla, cache: Cache
+    step: StepInputs,
+    q: Tensor,
+    row: Tensor,
+    norm: NormWeight,
+    rope_table: Tensor,
+    mla: Mla,
+    cache: Cache,
+    *,
+    early: bool = False,
 ) -> None:
-    """See `engine.triton_kernels.kernels.Kernels.latent_position`."""
+    """See `engine.triton_kernels.kernels.Kernels.latent_position`. early: see `DecodeConfig`."""
     kind: RopeKind = mla.rope.kind
     pages, wide = Pages(cache, step), _wide(mla.latent)
     together = _wide(max(1, min(mla.n_heads, 512 // mla.rope.n_rot)))
@@ -270,5 +285,6 @@ def latent_position(
         q.stride(0), row.stride(0), pages.table.stride(0), cache.keys.stride(0), _step_of(cache.k_scales),
         N_HEADS=mla.n_heads, HEAD_DIM=mla.head_dim, RANK=mla.rank, N_ROT=mla.rope.n_rot, NEOX=kind == "neox",
         ROT_WIDE=_wide(mla.rope.n_rot), WIDE=wide, BLOCK=pages.block, PARTS=parts, TOGETHER=together,
-        KIND=kind_of(cache.keys, cache.k_scales), GROUPS=_groups_of(cache.k_scales), num_warps=max(1, min(8, wide // 256)),
+        KIND=kind_of(cache.keys, cache.k_scales), GROUPS=_groups_of(cache.k_scales), EARLY=early, launch_pdl=early,
+        num_warps=max(1, min(8, wide // 256)),
     )  # fmt: skip

@@ -11,7 +11,11 @@
 
 #define LD_WEIGHT_MIN 1e-30f // smaller ones weigh nothing: their inverse would be infinite
 #define LD_ALWAYS static inline __attribute__((always_inline))
+#ifdef __SANITIZE_ADDRESS__
+#define LD_UNROLL_ROWS
+#else
 #define LD_UNROLL_ROWS _Pragma("GCC unroll 12")
+#endif
 #define LD_EACH_ROW_COUNT \
     case 1: ROWS(1); break; case 2: ROWS(2); break; case 3: ROWS(3); break; case 4: ROWS(4); break; \
     case 5: ROWS(5); break; case 6: ROWS(6); break; case 7: ROWS(7); break; case 8: ROWS(8); break; \

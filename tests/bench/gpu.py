@@ -24,6 +24,7 @@ ROOT = Path(__file__).resolve().parents[2]
 READ_LIMIT_GBPS = 4554.0
 """Of an H200, by a kernel that reads 4 GiB once; what is measured here stands beside it."""
 N_DECODE = 64
+SETTLE_SECONDS = 60.0
 GOLDEN_SECONDS = 250.0
 """After which no further golden model is begun: each compiles kernels for its own sizes."""
 PROMPT = 512
@@ -129,6 +130,7 @@ def speed(
     chunk: int = PROMPT,
     prompt: int = PROMPT,
     repetitions: int = 6,
+    layers: int | None = None,
 ) -> None:
     """Decode and prefill of a synthetic model, by step and by kind of op, beside what is read and what is held."""
     import numpy as np
@@ -138,14 +140,15 @@ def speed(
     from tests.helpers.golden_models import batch
     from tests.helpers.runs import open_model
 
-    path = synthetic(kind, out)
-    context_bytes = context_and_free()
+    path = synthetic(kind, out, layers)
+    context_bytes, out["context_bytes"] = context_and_free()
     started = time.perf_counter()
     n_ctx = max(2048, prompt + 2 * N_DECODE)
     options = LoadOptions(n_threads=threads, n_ctx=n_ctx, prefill_chunk=chunk, placement=flags)
     model = open_model(path, options)
     try:
         out["load_s"] = round(time.perf_counter() - started, 2)
+        out["settle_s"] = settle(model)
         ids = np.random.default_rng(0).integers(0, model.spec.n_vocab, prompt + N_DECODE).tolist()
         prefill = []
         for _ in range(repetitions):
@@ -155,6 +158,7 @@ def speed(
                 model.step(batch(part, at, int(at + len(part) == prompt)))
             prefill.append(time.perf_counter() - started)
         out["prefill_tok_s"] = [round(prompt / one, 1) for one in prefill]
+        bring(model, out)
         out["prefill_median"] = round(prompt / median(prefill[1:] or prefill), 1)
         steps = []
         for i in range(N_DECODE):
@@ -168,7 +172,10 @@ def speed(
         out |= {"weight_bytes_per_token": read, "decode_gbps": round(rate * read / 1e9, 1)}
         out["percent_of_gpu_limit"] = round(100 * rate * read / 1e9 / READ_LIMIT_GBPS, 1)
         assert model.executor is not None
+        out["graph_ms"] = round(1e3 * model.executor.replay_s(), 3)
         model.executor.profile = True
+        model.step(batch(ids[:chunk], 0, 1))
+        out["prefill_ops_us"] = {name: round(1e6 * seconds, 1) for name, seconds in model.executor.op_times()}
         model.step(batch(ids[-1:], prompt + N_DECODE - 1, 1))
         model.executor.profile = False
         times = model.executor.op_times()
@@ -179,6 +186,27 @@ def speed(
         model.close()
         torch.cuda.empty_cache()
         out["bytes_after_close"] = torch.cuda.memory_allocated()
+
+
+def bring(model: Any, out: Result) -> None:
+    """How the CPU's experts came to the GPU in the last chunk: GB/s, and the part of that time it computed meanwhile."""
+    for times in model.executor.stream_times:
+        out["stream"] = {
+            "gbps": round(times.nbytes / times.copy_s / 1e9, 1),
+            "first_layers_gbps": round(times.gbps, 1),
+            "copy_ms": round(1e3 * times.copy_s, 1),
+            "waited_ms": round(1e3 * times.waited_s, 1),
+            "overlap": round(1 - times.waited_s / times.copy_s, 3),
+            "from_rows": model.executor.stream_choice.least_rows,
+        }
+
+
+def settle(model: Any) -> float:
+    """Waits until the CPU's weights are in memory of our own; the seconds it took."""
+    started = time.perf_counter()
+    while model.settling and time.perf_counter() - started < SETTLE_SECONDS:
+        model.settle()
+    return round(time.perf_counter() - started, 2)
 
 
 def soak(out: Result, seconds: float) -> None:
@@ -195,6 +223,7 @@ def soak(out: Result, seconds: float) -> None:
     model = open_model(path, LoadOptions(n_threads=hybrid_threads(), n_ctx=2048, placement=EXPERTS_ON_CPU))
     process, marks = psutil.Process(), []
     try:
+        out["settle_s"] = settle(model)
         ids = np.random.default_rng(1).integers(0, model.spec.n_vocab, 2000).tolist()
         started, steps, at = time.perf_counter(), [], 0
         while time.perf_counter() - started < seconds:
@@ -230,25 +259,26 @@ def memory(model: Any, before: int) -> Result:
     }
 
 
-def context_and_free() -> int:
-    """Bytes that are free with a context and nothing else of ours."""
+def context_and_free() -> tuple[int, int]:
+    """(bytes that are free with a context and nothing else of ours, those that all processes' contexts and the driver take)."""
     import torch
 
     torch.zeros(1, device="cuda")
     torch.cuda.empty_cache()
-    return int(torch.cuda.mem_get_info()[0])
+    free, total = torch.cuda.mem_get_info()
+    return int(free), int(total - free)
 
 
-def synthetic(kind: str, out: Result) -> Path:
+def synthetic(kind: str, out: Result, layers: int | None = None) -> Path:
     """The path of a model, written where it is not there yet."""
     from tests.bench.synthetic import write_synthetic
 
     folder = Path(os.environ.get("LAYERDECK_BENCH_MODELS", "/tmp/layerdeck_bench"))
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{kind}.gguf"
+    path = folder / (f"{kind}.gguf" if layers is None else f"{kind}-{layers}l.gguf")
     if not path.exists():
         started = time.perf_counter()
-        out["file_bytes"] = write_synthetic(kind, path)
+        out["file_bytes"] = write_synthetic(kind, path, layers)
         out["write_s"] = round(time.perf_counter() - started, 1)
     return path
 
@@ -288,7 +318,10 @@ SECTIONS: dict[str, Callable[[Result], None]] = {
     "8b-deep": lambda out: speed("qwen3-8b", "-ngl 99", out, prompt=16384, chunk=2048, repetitions=1),
     "30b-deep": lambda out: speed("qwen3-30b-a3b", "-ngl 99", out, prompt=16384, chunk=2048, repetitions=1),
 }
-APART: dict[str, Callable[[Result], None]] = {"soak": lambda out: soak(out, 300.0)}
+APART: dict[str, Callable[[Result], None]] = {
+    "soak": lambda out: soak(out, 300.0),
+    "30b-hybrid-2l": lambda out: speed("qwen3-30b-a3b", EXPERTS_ON_CPU, out, threads=hybrid_threads(), layers=2),
+}
 """Sections that run only when they are named."""
 
 

@@ -134,7 +134,8 @@ def cases() -> Iterator[Callable[[], Case]]:
     yield lambda: latent(128, "f16", 4096)
     yield lambda: latent_prefill(16, "f16", 512, 4096)
     yield lambda: latent_prefill(16, "f16", 2048, 0)
-    yield lambda: short("8b", "f16", 32, 16384)
+    for n_rows in (32, 128):
+        yield lambda n_rows=n_rows: short("8b", "f16", n_rows, 16384)  # type: ignore[misc]
     yield lambda: decode("8b", "f16", 4096, 8)
     yield lambda: decode("8b", "int8", 16384)
     yield lambda: decode("next", "f16", 16384)

@@ -16,6 +16,7 @@ from engine.triton_kernels.attention_kernels import AttentionKernels
 from engine.triton_kernels.attention_prefill import TileConfig, attend_tiles
 from engine.triton_kernels.latent_attend import LatentConfig, latent_attend
 from engine.triton_kernels.paged import Pages
+from engine.triton_kernels.position import position
 from engine.triton_kernels.tensors import Cache, Matrix, NormWeight, StepInputs
 from engine.triton_kernels.torch.attention_forms import AttentionForms
 from engine.triton_kernels.torch.cached import quantised
@@ -103,24 +104,26 @@ MODELS = {
     "30b": Heads(32, 4, 128, 128, 128**-0.5, 128),
     "next": Heads(16, 2, 256, 256, 256**-0.5, 512),
 }
-USUAL = DecodeConfig(stages=4)
+USUAL = DecodeConfig()
 DECODES = [
     USUAL,
-    replace(USUAL, stages=3),
-    replace(USUAL, stages=5),
-    replace(USUAL, stages=5, programs=1.0),
+    replace(USUAL, stages=2),
+    replace(USUAL, stages=4),
+    replace(USUAL, stages=4, programs=1.0),
+    replace(USUAL, programs=1.0),
     replace(USUAL, programs=3.0),
     replace(USUAL, programs=4.0),
-    replace(USUAL, least=2),
-    replace(USUAL, least=8),
+    replace(USUAL, least=1),
+    replace(USUAL, least=4),
     replace(USUAL, fused=False),
+    replace(USUAL, early=True),
+    replace(USUAL, fused=False, early=True),
     replace(USUAL, warps=8),
-    replace(USUAL, warps=2),
-    replace(USUAL, keys=32, stages=5),
-    replace(USUAL, keys=32, stages=6, warps=2, programs=4.0),
-    replace(USUAL, keys=128, stages=3, warps=8),
-    replace(USUAL, keys=128, stages=4, warps=8, programs=1.0),
-    replace(USUAL, keys=128, stages=3),
+    replace(USUAL, keys=32, stages=4, programs=4.0),
+    replace(USUAL, keys=32, stages=5, warps=2, programs=4.0),
+    replace(USUAL, keys=128, warps=8),
+    replace(USUAL, keys=128),
+    replace(USUAL, keys=128, fused=False, early=True),
 ]
 
 
@@ -138,7 +141,7 @@ def decode(model: str, kind: str, depth: int, n_rows: int = 1) -> Case:
     )
 
     def run(i: int, config: DecodeConfig) -> None:
-        attend_rows(ROOM, multiprocessors(), config, Pages(caches[i % len(caches)], step), q, heads, None, None, out)
+        attend_rows(ROOM, multiprocessors(), config, Pages(caches[i % len(caches)], step, True), q, heads, None, None, out)
 
     def wanted() -> Tensor:
         found = torch.empty_like(out)
@@ -163,32 +166,31 @@ def mla_of(n_heads: int) -> Mla:
 LATENT = LatentConfig()
 LATENTS = [
     LATENT,
-    replace(LATENT, stages=4),
     replace(LATENT, stages=2),
+    replace(LATENT, warps=4),
+    replace(LATENT, warps=4, stages=2),
     replace(LATENT, keys=32, stages=4),
-    replace(LATENT, keys=32, stages=3, programs=2.0),
-    replace(LATENT, keys=32, stages=5, programs=1.0),
-    replace(LATENT, warps=8),
-    replace(LATENT, warps=8, stages=4),
+    replace(LATENT, keys=32, stages=2, programs=2.0),
+    replace(LATENT, keys=32, stages=5),
     replace(LATENT, programs=0.5),
-    replace(LATENT, least=2),
-    replace(LATENT, least=8),
-    replace(LATENT, keys=128, warps=8, stages=2),
+    replace(LATENT, early=True),
+    replace(LATENT, least=4),
+    replace(LATENT, least=1),
 ]
-WIDE = LatentConfig(keys=32, warps=8)
+WIDE = LatentConfig()
 """For more queries, and for 8-bit rows."""
 WIDES = [
     WIDE,
     replace(WIDE, stages=2),
-    replace(WIDE, stages=4),
-    replace(WIDE, keys=64, stages=2),
-    replace(WIDE, keys=64),
-    replace(WIDE, keys=16, stages=4),
+    replace(WIDE, keys=32),
+    replace(WIDE, keys=32, stages=2),
+    replace(WIDE, keys=32, stages=5),
     replace(WIDE, programs=2.0),
+    replace(WIDE, programs=0.5),
     replace(WIDE, queries=32),
-    replace(WIDE, queries=32, keys=64),
+    replace(WIDE, queries=32, warps=4, stages=2),
     replace(WIDE, queries=16, warps=4),
-    replace(WIDE, least=2),
+    replace(WIDE, keys=128, stages=2),
 ]
 
 
@@ -206,7 +208,7 @@ def latent(n_heads: int, kind: str, depth: int, n_rows: int = 1, *, rows: bool =
     out = torch.empty_like(absorbed)
 
     def run(i: int, config: LatentConfig) -> None:
-        pages = Pages(caches[i % len(caches)], step)
+        pages = Pages(caches[i % len(caches)], step, True)
         latent_attend(ROOM, multiprocessors(), config, pages, absorbed, q, mla, out, rows=rows)
 
     def wanted() -> Tensor:
@@ -221,10 +223,9 @@ def latent(n_heads: int, kind: str, depth: int, n_rows: int = 1, *, rows: bool =
 
 
 TILES = [
-    TileConfig(128, 64, 8, 3),
     TileConfig(128, 128, 8, 2),
     TileConfig(128, 128, 8, 3),
-    TileConfig(128, 64, 8, 2),
+    TileConfig(128, 64, 8, 3),
     TileConfig(128, 64, 8, 4),
     TileConfig(64, 64, 4, 3),
     TileConfig(64, 128, 4, 3),
@@ -248,22 +249,26 @@ def prefill(model: str, kind: str, n_rows: int, past: int) -> Case:
     pairs = n_rows * (past + (n_rows + 1) / 2)
     flops = 2.0 * pairs * heads.n_heads * (heads.head_dim + heads.v_dim)
     name = f"prefill {model} {n_rows} rows behind {past}"
-    configs = TILES if heads.head_dim <= 128 else [TileConfig(128, 32, 8, 2), TileConfig(64, 64, 8, 2), TileConfig(64, 32, 4, 2)]
-    run = lambda i, config: attend_tiles(config, Pages(cache, step), q, heads, None, None, out)  # noqa: E731
+    configs = (
+        TILES
+        if heads.head_dim <= 128
+        else [TileConfig(64, 64, 8, 2), TileConfig(128, 32, 8, 2), TileConfig(128, 64, 8, 2), TileConfig(64, 32, 4, 2)]
+    )
+    run = lambda i, config: attend_tiles(config, Pages(cache, step, True), q, heads, None, None, out)  # noqa: E731
     return Case(name, kind, configs, 4, run, wanted, out, nbytes_of(cache), flops)
 
 
 def short(model: str, kind: str, n_rows: int, past: int) -> Case:
     """A short chunk behind a long past: split as decode is, or as tiles."""
     made = prefill(model, kind, n_rows, past)
-    made.configs = [USUAL, replace(USUAL, stages=3), replace(USUAL, warps=8), replace(USUAL, programs=4.0), TILES[0], TILES[5]]
+    made.configs = [USUAL, replace(USUAL, stages=2), replace(USUAL, warps=8), replace(USUAL, programs=4.0), TILES[0], TILES[5]]
     heads, n_blocks = MODELS[model], (past + n_rows) // BLOCK
     step = step_of([(0, past + row) for row in range(n_rows)], 1, n_blocks)
     cache = cache_of(kind, n_blocks, heads.n_kv_heads, heads.head_dim, heads.v_dim)
     q, out = torch.randn(n_rows, heads.n_heads * heads.q_step, device=DEVICE), made.out
 
     def run(i: int, config: Any) -> None:
-        pages = Pages(cache, step)
+        pages = Pages(cache, step, True)
         if isinstance(config, DecodeConfig):
             attend_rows(ROOM, multiprocessors(), config, pages, q, heads, None, None, out, queries=64)
         else:
@@ -325,15 +330,17 @@ def positions(model: str, kind: str, n_rows: int) -> Case:
     q, k, v = (torch.randn(n_rows, n * 128, device=DEVICE) for n in (heads.n_heads, heads.n_kv_heads, heads.n_kv_heads))
     given, table = q.clone(), torch.randn(4096, 128, device=DEVICE)
 
-    def run(i: int, config: object) -> None:
-        KERNELS.position(step, q, k, v, heads, turn, turn, norm, norm, table, None, cache)
+    def run(i: int, config: Any) -> None:
+        position(step, q, k, v, heads, turn, turn, norm, norm, table, None, cache, early=config == "early")
 
     def wanted() -> Tensor:
         found = given.clone()
         TORCH.position(step, found, None, None, heads, turn, turn, norm, norm, table, None, None)
         return found
 
-    made = Case(f"position {model}, {n_rows} rows", kind, ["-"], 16, run, wanted, q, 2.0 * (q.nbytes + k.nbytes + v.nbytes))
+    made = Case(
+        f"position {model}, {n_rows} rows", kind, ["-", "early"], 16, run, wanted, q, 2.0 * (q.nbytes + k.nbytes + v.nbytes)
+    )
     made.check = lambda config: (q.copy_(given), run(0, config), float((q - wanted()).norm() / wanted().norm()))[2]  # type: ignore[method-assign]
     return made
 

@@ -8,13 +8,16 @@ import torch
 from torch import Tensor
 
 from engine.arch.spec import DeltaShape
-from engine.triton_kernels.delta import delta_step
+from engine.triton_kernels.delta import StepConfig, delta_step
 from engine.triton_kernels.delta_chunks import ChunkConfig, delta_chunks
 from engine.triton_kernels.tensors import DeltaState, NormWeight
 from engine.triton_kernels.torch.delta_forms import DeltaForms
 from tests.bench.gpu_attention_cases import DEVICE, ROOM, ROTATED, Case, allocate, step_of
 
 CHUNKS = [ChunkConfig(*sizes) for sizes in ((32, 4, 1), (32, 4, 2), (64, 4, 1), (64, 8, 1), (64, 8, 2), (16, 4, 2), (128, 8, 1))]
+
+
+STEPS = [StepConfig(*sizes) for sizes in ((32, 4), (32, 2), (32, 8), (64, 4), (64, 8), (16, 4), (16, 2), (128, 4))]
 
 
 def delta(n_rows: int, *, rows: bool) -> Case:
@@ -38,7 +41,7 @@ def delta(n_rows: int, *, rows: bool) -> Case:
 
     def run(i: int, config: Any) -> None:
         if rows:
-            delta_step(*given, states[i], out, warps=config)
+            delta_step(ROOM, config, *given, states[i], out)
         else:
             delta_chunks(ROOM, config, *given, states[i], out)
 
@@ -50,4 +53,4 @@ def delta(n_rows: int, *, rows: bool) -> Case:
     nbytes = 2.0 * n_seqs * 4 * shape.state_floats + 4 * (x.numel() + z.numel() + out.numel())
     flops = 0.0 if rows else 2.0 * n_rows * 32 * (3 * 128 * 128 + 5 * 64 * 128)
     name = f"delta {'step' if rows else 'chunk'}, {n_rows} rows"
-    return Case(name, "f32", (8, 4, 16) if rows else CHUNKS, copies, run, wanted, out, nbytes, flops)
+    return Case(name, "f32", STEPS if rows else CHUNKS, copies, run, wanted, out, nbytes, flops)

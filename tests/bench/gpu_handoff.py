@@ -1,6 +1,6 @@
 """Exchanges between a captured graph and workers of the CPU: how long each takes, and whether every row arrives.
 
-python -m tests.bench.gpu_handoff [--replays 500] [--exchanges 48] [--workers 1,4,8,14] [--widths 2048,4096,16384]
+python -m tests.bench.gpu_handoff [--replays 500] [--exchanges 48] [--workers 1,4,8,14] [--widths 2048,4096]
 
 A graph does n times: x += 1, send x, take y, z += y; the CPU adds each x it is sent to y. The time of an exchange is that of the
 graph less that of the two sums, divided by n. One JSON object a line; exit 1 when anything was wrong. Needs a card.
@@ -19,18 +19,18 @@ import time
 import numpy as np
 import torch
 
+from engine.runtime.gpu import GpuDevice, open_gpus
+from engine.runtime.pinned import Pinned
 from engine.triton_kernels.handoff import LINE, GpuFlags
-from kernels_pyx.arena import Arena
-from kernels_pyx.handoff import FAR, LATE, STOPPED
+from kernels_pyx.handoff import FAR, LATE, STOPPED, handoff_bytes
 from tests.helpers.adder import Adder
 
 LIMIT_S = 2.0
 
 
-def pinned(arena: Arena) -> torch.Tensor:
-    """The bytes of an arena, which the card may read and write from now on."""
-    torch.cuda.check_error(int(torch.cuda.cudart().cudaHostRegister(arena.address, arena.nbytes, 3)))
-    return torch.from_numpy(np.frombuffer(arena, np.uint8))
+def card() -> GpuDevice:
+    """The first one."""
+    return open_gpus([0])[0]
 
 
 def allocate(shape: tuple[int, ...], dtype: str) -> torch.Tensor:
@@ -43,10 +43,12 @@ class Bench:
 
     def __init__(self, n: int, n_workers: int, width: int, limit_s: float = LIMIT_S) -> None:
         self.n = n
-        self.adder = Adder(n, n_workers, limit_s, width)
-        rows = pinned(self.adder.arena).view(torch.float32).view(2, width)
+        self._pinned = [Pinned(nbytes, (card(),)) for nbytes in (8 * width, handoff_bytes(2 * n))]
+        rows_arena, words_arena = (one.arena for one in self._pinned)
+        self.adder = Adder(n, n_workers, limit_s, width, arena=rows_arena, words=words_arena)
+        rows, words = (one.bytes.view(dtype) for one, dtype in zip(self._pinned, (torch.float32, torch.int32), strict=True))
+        rows, words = rows.view(2, width), words.view(-1, LINE)
         self.host_x, self.host_y = rows[:1], rows[1:]
-        words = pinned(self.adder.words).view(torch.int32).view(-1, LINE)
         self.flags = GpuFlags(words, allocate, asm=True, limit_s=limit_s)
         self.x, self.y, self.z = (torch.zeros(1, width, device="cuda") for _ in range(3))
         self.model = [np.zeros(width, np.float32) for _ in range(3)]
@@ -103,8 +105,11 @@ class Bench:
         return all(np.array_equal(one.cpu().numpy()[0], wanted) for one, wanted in zip(on_card, self.model, strict=True))
 
     def close(self) -> None:
-        """Ends the team; what is pinned stays so until the process ends."""
+        """Ends the team, and lets the card forget the memory that it exchanged with it."""
+        torch.cuda.synchronize()
         self.adder.pool.close()
+        for one in self._pinned:
+            one.close()
 
 
 def timed(n: int, replays: int, n_workers: int, width: int) -> dict[str, object]:
@@ -175,7 +180,7 @@ def main() -> int:
     parser.add_argument("--replays", type=int, default=500)
     parser.add_argument("--exchanges", type=int, default=48)
     parser.add_argument("--workers", default="1,4,8,14")
-    parser.add_argument("--widths", default="2048,4096,16384")
+    parser.add_argument("--widths", default="2048,4096")
     options = parser.parse_args()
     cores = len(os.sched_getaffinity(0))
     print(json.dumps({"card": torch.cuda.get_device_name(), "cores": cores, "torch": torch.__version__}), flush=True)

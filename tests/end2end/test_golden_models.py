@@ -67,5 +67,6 @@ def test_chunks_of_any_size_give_the_same_logits(name: str) -> None:
         whole = model.step(batch(ids))
         for size in (1, 7, 64, 512):
             parts = [model.step(batch(ids[start : start + size], start)) for start in range(0, len(ids), size)]
-            # Recurrent layers compute 64 rows as products, which round otherwise than row by row; f64 differs as much from both.
-            assert np.abs(np.concatenate(parts) - whole).max() < (1e-3 if name in HYBRIDS else 2e-4)
+            # Sums of other lengths round otherwise. Recurrent layers norm their outputs; where one is small its rounding grows:
+            # 2.8e-4 at most, in any instruction set, and f64 differs by 2e-4 from both.
+            assert np.abs(np.concatenate(parts) - whole).max() < (4e-4 if name in HYBRIDS else 2e-4)

@@ -248,6 +248,20 @@ def test_gpus_that_cannot_write_to_each_other_send_through_memory(name: str, mon
         model.close()
 
 
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("name", ["qwen3moe", "gemma3", "gpt-oss", "deepseek2-v3", "qwen35moe", "qwen3next"])
+def test_what_real_devices_do_to_get_warm_changes_nothing(name: str, place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every plan runs on padding alone, behind a step of a real sequence it leaves that one's caches and states as they are."""
+    monkeypatch.setattr("engine.runtime.gpu_executor.needs_warmth", lambda sides: True)
+    model = open_placed(golden(name).path, PLACES[place])
+    ids, answer = golden(name).ids("medium"), golden(name).greedy("medium")
+    assert greedy(model, ids, 5) == answer[:5]
+    model.executor.warm_up(lambda done, total: None)  # type: ignore[union-attr, attr-defined]
+    for i in range(4, 8):
+        assert model.step(batch([answer[i]], len(ids) + i)).argmax() == answer[i + 1]
+    model.close()
+
+
 def test_a_gpu_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     options = placed(golden("qwen3").path, split)
     monkeypatch.setenv("LAYERDECK_GPU", "emulate:1")

@@ -27,12 +27,12 @@ def compiled(kernel: Any, capability: int, **constants: int) -> Any:
     names = kernel.arg_names
     signature = {name: "constexpr" if name in constants else _type(name) for name in names}
     source = ASTSource(kernel, signature, {(names.index(name),): value for name, value in constants.items()})
-    return triton.compile(source, target=GPUTarget("cuda", capability, 32), options={"num_warps": 4})
+    return triton.compile(source, target=GPUTarget("cuda", capability, 32), options={"num_warps": 8})
 
 
 def main(capabilities: list[int]) -> None:
     """Prints the sizes of what came out."""
-    common = {"LINE": handoff.LINE, "BLOCK": 1024, "ASM": True}
+    common = {"LINE": handoff.LINE, "BLOCK": 2048, "ASM": True}
     for capability in capabilities:
         for n in (0, handoff.MAX_BUFFERS):
             send = compiled(handoff._send, capability, N=n, **common)

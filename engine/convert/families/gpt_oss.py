@@ -20,10 +20,7 @@ def build(model: Model) -> None:
     """Fills the model. Raises: ConversionError."""
     config = model.config
     frame(model)
-    values = rope_values(config)
-    rope(model, values, config.head_dim)
-    if values.get("truncate") is False:
-        model.notes.append("the ends of the ramp of YaRN are whole frequencies in the file, which has no key for others")
+    rope(model, rope_values(config), config.head_dim)
     expert_keys(model)
     model.keys(attention__sliding_window=config.integer("sliding_window"))
     for layer in range(config.n_layers):

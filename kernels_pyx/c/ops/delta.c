@@ -167,7 +167,8 @@ void ld_delta_rows_task(const ld_node *node, ld_ctx *ctx, int64_t task) {
 // One worker's memory for a chunk: keys then queries; keys transposed; products of both with the keys; of both with the matrix;
 // values; the two triangles; and by row the sums of log decays, their exponentials, the rates; ones; one factor for each key.
 typedef struct {
-    float *kq, *kt, *dots, *p, *v, *solve, *weigh, *sums, *decay, *rate, *ones, *last;
+    float *kq, *kt, *dots, *p, *v, *solve, *weigh, *decay, *rate, *ones, *last;
+    double *sums;
 } chunk_room;
 
 static chunk_room chunk_rooms(const ld_op *op, float *at) {
@@ -180,7 +181,7 @@ static chunk_room chunk_rooms(const ld_op *op, float *at) {
     r.dots = at, at += 2 * CHUNK * CHUNK;
     r.solve = at, at += CHUNK * CHUNK;
     r.weigh = at, at += CHUNK * CHUNK;
-    r.sums = at, at += CHUNK;
+    r.sums = (double *)at, at += 2 * CHUNK;
     r.decay = at, at += CHUNK;
     r.rate = at, at += CHUNK;
     r.ones = at, at += CHUNK;
@@ -191,7 +192,7 @@ static chunk_room chunk_rooms(const ld_op *op, float *at) {
 int64_t ld_delta_scratch(const ld_node *node) {
     int64_t dim = node->op.head_dim;
     if (node->op.kind == LD_OP_DELTA_ROWS) return 4 * dim * 4;
-    return (6 * CHUNK * dim + 4 * CHUNK * CHUNK + 4 * CHUNK + dim) * 4;
+    return (6 * CHUNK * dim + 4 * CHUNK * CHUNK + 5 * CHUNK + dim) * 4;
 }
 
 // As many value heads of a key head in a task as leave two tasks a worker: they share the products of its keys and queries.
@@ -228,21 +229,22 @@ static void chunk_keys(const ld_node *node, ld_ctx *ctx, const segment *g, const
     tile(ctx, r->kq, dim, r->kt, CHUNK, r->dots, CHUNK, NULL, 2 * n, dim, ld_round(n, 16));
 }
 
-// The triangles of one value head: solve = -beta_i (k_i . k_j) D_ij below the diagonal, weigh = (q_i . k_j) D_ij up to it.
+// The triangles of one value head: solve = -beta_i (k_i . k_j) D_ij below the diagonal, weigh = (q_i . k_j) D_ij up to it. Log decays are
+// summed in f64: after 64 rows they are large, and D would have the rounding of the large sum where their difference is small.
 static void triangles(const ld_node *node, ld_ctx *ctx, const segment *g, const chunk_room *r, const places *p, int64_t t,
                       int64_t n) {
-    float sum = 0.0f;
+    double sum = 0.0;
     for (int64_t i = 0; i < n; i++) {
         r->sums[i] = sum += log_decay(&node->op, ctx, p, g->first + t + i);
         r->rate[i] = rate_of(&node->op, ctx, p, g->first + t + i);
     }
-    memcpy(r->decay, r->sums, n * sizeof(float));
+    for (int64_t i = 0; i < n; i++) r->decay[i] = (float)r->sums[i];
     ctx->table->vec.exp_sum(r->decay, 0.0f, n);
     for (int64_t i = 0; i < n; i++) {
         float *weigh = r->weigh + i * CHUNK, *solve = r->solve + i * CHUNK;
         const float *kk = r->dots + i * CHUNK, *qk = r->dots + (n + i) * CHUNK, beta = r->rate[i];
-        for (int64_t j = 0; j <= i; j++) weigh[j] = -r->sums[j];
-        ctx->table->vec.exp_sum(weigh, -r->sums[i], i + 1);
+        for (int64_t j = 0; j <= i; j++) weigh[j] = (float)(r->sums[i] - r->sums[j]);
+        ctx->table->vec.exp_sum(weigh, 0.0f, i + 1);
         for (int64_t j = 0; j <= i; j++) {
             solve[j] = -beta * kk[j] * weigh[j];
             weigh[j] *= qk[j];
@@ -272,7 +274,7 @@ static void chunk_head(const ld_node *node, ld_ctx *ctx, const segment *g, const
     }
     for (int64_t i = 0; i < n; i++) finish(node, ctx, p, g->first + t + i, out + i * dim);
     for (int64_t i = 0; i < n; i++) {
-        float rest = expf(r->sums[n - 1] - r->sums[i]), *v = r->v + i * dim;
+        float rest = expf((float)(r->sums[n - 1] - r->sums[i])), *v = r->v + i * dim;
         for (int64_t d = 0; d < dim; d++) v[d] *= rest;
     }
     for (int64_t d = 0; d < dim; d++) r->last[d] = r->decay[n - 1];

@@ -88,24 +88,27 @@ LD_INLINE void ld_add_scaled_avx2(const uint8_t *q, const uint8_t *x, size_t act
 #undef LD_OWN_INT8
 
 LD_INLINE void ld_f32_tile_avx2(LD_F32_TILE_ARGS) {
+    const int64_t run = ld_f32_run(depth);
     for (int64_t first = 0; first < n_rows; first += 16) {
-        __m256 acc[6][2];
-        LD_UNROLL for (int a = 0; a < n_act; a++) acc[a][0] = acc[a][1] = _mm256_setzero_ps();
         const uint8_t *x = act + 4 * start;
         const float *w = (const float *)scratch + first;
-        for (int64_t i = 0; i < depth; i++) {
-            const __m256 w0 = _mm256_load_ps(w), w1 = _mm256_load_ps(w + 8);
-            LD_UNROLL for (int a = 0; a < n_act; a++) {
-                const __m256 value = _mm256_set1_ps(*(const float *)(x + a * act_stride));
-                acc[a][0] = _mm256_fmadd_ps(w0, value, acc[a][0]);
-                acc[a][1] = _mm256_fmadd_ps(w1, value, acc[a][1]);
+        for (int64_t at = 0; at < depth; at += run) {
+            __m256 acc[6][2];
+            LD_UNROLL for (int a = 0; a < n_act; a++) acc[a][0] = acc[a][1] = _mm256_setzero_ps();
+            for (int64_t i = ld_least(depth - at, run); i > 0; i--) {
+                const __m256 w0 = _mm256_load_ps(w), w1 = _mm256_load_ps(w + 8);
+                LD_UNROLL for (int a = 0; a < n_act; a++) {
+                    const __m256 value = _mm256_set1_ps(*(const float *)(x + a * act_stride));
+                    acc[a][0] = _mm256_fmadd_ps(w0, value, acc[a][0]);
+                    acc[a][1] = _mm256_fmadd_ps(w1, value, acc[a][1]);
+                }
+                w += LD_PANEL_ROWS;
+                x += 4;
             }
-            w += LD_PANEL_ROWS;
-            x += 4;
+            LD_UNROLL for (int a = 0; a < n_act; a++)
+                LD_UNROLL for (int h = 0; h < 2; h++)
+                    ld_add_to_rows(y + a * y_stride + first + 8 * h, acc[a][h], n_rows - first - 8 * h, start + at == 0);
         }
-        LD_UNROLL for (int a = 0; a < n_act; a++)
-            LD_UNROLL for (int h = 0; h < 2; h++)
-                ld_add_to_rows(y + a * y_stride + first + 8 * h, acc[a][h], n_rows - first - 8 * h, start == 0);
     }
 }
 

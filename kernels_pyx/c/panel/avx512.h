@@ -6,24 +6,29 @@
 LD_INLINE void ld_f32_tile_avx512(LD_F32_TILE_ARGS) {
     const __mmask16 masks[2] = {(__mmask16)(n_rows >= 16 ? 0xffff : (1 << n_rows) - 1),
                                 (__mmask16)(n_rows >= 32 ? 0xffff : n_rows <= 16 ? 0 : (1 << (n_rows - 16)) - 1)};
-    __m512 acc[6][2];
-    LD_UNROLL for (int a = 0; a < n_act; a++)
-        LD_UNROLL for (int h = 0; h < 2; h++)
-            acc[a][h] = start ? _mm512_maskz_loadu_ps(masks[h], y + a * y_stride + 16 * h) : _mm512_setzero_ps();
+    const int64_t run = ld_f32_run(depth);
     const uint8_t *x = act + 4 * start;
     const float *panel = (const float *)scratch;
-    for (int64_t i = 0; i < depth; i++) {
-        const __m512 w0 = _mm512_load_ps(panel), w1 = _mm512_load_ps(panel + 16);
-        LD_UNROLL for (int a = 0; a < n_act; a++) {
-            const __m512 value = _mm512_set1_ps(*(const float *)(x + a * act_stride));
-            acc[a][0] = _mm512_fmadd_ps(w0, value, acc[a][0]);
-            acc[a][1] = _mm512_fmadd_ps(w1, value, acc[a][1]);
+    for (int64_t at = 0; at < depth; at += run) {
+        __m512 acc[6][2];
+        LD_UNROLL for (int a = 0; a < n_act; a++) acc[a][0] = acc[a][1] = _mm512_setzero_ps();
+        for (int64_t i = ld_least(depth - at, run); i > 0; i--) {
+            const __m512 w0 = _mm512_load_ps(panel), w1 = _mm512_load_ps(panel + 16);
+            LD_UNROLL for (int a = 0; a < n_act; a++) {
+                const __m512 value = _mm512_set1_ps(*(const float *)(x + a * act_stride));
+                acc[a][0] = _mm512_fmadd_ps(w0, value, acc[a][0]);
+                acc[a][1] = _mm512_fmadd_ps(w1, value, acc[a][1]);
+            }
+            panel += LD_PANEL_ROWS;
+            x += 4;
         }
-        panel += LD_PANEL_ROWS;
-        x += 4;
+        LD_UNROLL for (int a = 0; a < n_act; a++)
+            LD_UNROLL for (int h = 0; h < 2; h++) {
+                float *row = y + a * y_stride + 16 * h;
+                if (start + at > 0) acc[a][h] = _mm512_add_ps(acc[a][h], _mm512_maskz_loadu_ps(masks[h], row));
+                _mm512_mask_storeu_ps(row, masks[h], acc[a][h]);
+            }
     }
-    LD_UNROLL for (int a = 0; a < n_act; a++)
-        LD_UNROLL for (int h = 0; h < 2; h++) _mm512_mask_storeu_ps(y + a * y_stride + 16 * h, masks[h], acc[a][h]);
 }
 
 static void ld_tile_f32_avx512(LD_F32_TILE_ARGS) {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from engine.arch.registry import build_spec
 from engine.arch.spec import DenseFfn, MoeFfn
 from engine.errors import GgufError, UnsupportedModel
+from engine.graph.rotation import rope_frequencies
 from tests.helpers.headers import File, Tensor
 
 ATTENTION = {
@@ -88,6 +90,16 @@ def test_yarn() -> None:
     assert (rope.yarn.factor, rope.yarn.original_context, rope.yarn.beta_fast, rope.yarn.beta_slow) == (4.0, 32, 32.0, 1.0)
     assert rope.freq_scale == 1.0
     assert rope.attn_factor == pytest.approx(0.1 * math.log(4) + 1)
+    assert rope.yarn.rounded
+
+
+def test_yarn_whose_ramp_does_not_end_at_whole_pairs() -> None:
+    found = build_spec(qwen3(**YARN, rope__scaling__original_context_length=64, rope__scaling__yarn_truncate=False))
+    rope = found.blocks[0].mixer.rope
+    assert rope.yarn is not None and not rope.yarn.rounded
+    rounded = replace(rope, yarn=replace(rope.yarn, rounded=True))
+    ratio = rope_frequencies(rope, None) / rope_frequencies(rounded, None)
+    assert (ratio != 1).any() and ratio[0] == 1
 
 
 @pytest.mark.parametrize(

@@ -113,6 +113,17 @@ MODELS: dict[str, tuple[str, str, dict[str, Any]]] = {
             "rope_parameters": YARN | {"truncate": True},
         },
     ),
+    "gpt-oss-unrounded": (
+        "GptOssForCausalLM",
+        "GptOssConfig",
+        {
+            "head_dim": 32,
+            "num_local_experts": 4,
+            "num_experts_per_tok": 2,
+            "sliding_window": 32,
+            "rope_parameters": YARN | {"truncate": False},
+        },
+    ),
     "gemma3": (
         "Gemma3ForCausalLM",
         "Gemma3TextConfig",
@@ -123,6 +134,53 @@ MODELS: dict[str, tuple[str, str, dict[str, Any]]] = {
             "query_pre_attn_scalar": 32,
             "tie_word_embeddings": True,
         },
+    ),
+    "minimax-m2": (
+        "MiniMaxM2ForCausalLM",
+        "MiniMaxM2Config",
+        {
+            "head_dim": 32,
+            "intermediate_size": 32,
+            "num_local_experts": 8,
+            "num_experts_per_tok": 2,
+            "rope_parameters": {"rope_type": "default", "rope_theta": 5e6, "partial_rotary_factor": 0.5},
+        },
+    ),
+    "ernie4_5-moe": (
+        "Ernie4_5_MoeForCausalLM",
+        "Ernie4_5_MoeConfig",
+        {
+            "moe_intermediate_size": 32,
+            "moe_num_experts": 8,
+            "moe_k": 2,
+            "moe_num_shared_experts": 2,
+            "moe_layer_start_index": 1,
+            "moe_layer_end_index": 3,
+            "tie_word_embeddings": True,
+        },
+    ),
+    "hunyuan-moe": (
+        "HunYuanMoEV1ForCausalLM",
+        "HunYuanMoEV1Config",
+        {
+            "head_dim": 32,
+            "num_experts": 8,
+            "moe_topk": [2, 2, 2, 2],
+            "rope_parameters": {"rope_type": "dynamic", "rope_theta": 1e4, "alpha": 100.0, "factor": 1.0},
+        },
+    ),
+    "mistral3": (
+        "Ministral3ForCausalLM",
+        "Ministral3Config",
+        {
+            "rope_parameters": YARN
+            | {"mscale": 1.0, "mscale_all_dim": 1.0, "llama_4_scaling_beta": 0.3, "original_max_position_embeddings": 32}
+        },
+    ),
+    "mistral3-mscale": (
+        "Ministral3ForCausalLM",
+        "Ministral3Config",
+        {"rope_parameters": YARN | {"mscale": 0.7, "mscale_all_dim": 1.3, "llama_4_scaling_beta": 0.1}},
     ),
 }
 

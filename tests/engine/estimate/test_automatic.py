@@ -15,8 +15,8 @@ from engine.hardware.gpus import GpuInfo
 from engine.hardware.machine import Machine
 from engine.placement.options import LoadOptions
 from engine.placement.placement import Gpu, Numa, Placement, default_placement, units_of
-from tests.engine.estimate.test_memory import Model, model
-from tests.helpers.golden_models import MODELS, golden
+from tests.helpers.described import Described, model
+from tests.helpers.golden_models import MODELS
 
 GIB = 1 << 30
 OPTIONS = LoadOptions(n_threads=2, n_ctx=256, prefill_chunk=64)
@@ -27,7 +27,7 @@ def machine(*capacities: int, ram: int = 64 * GIB) -> Machine:
     return Machine(ram, ram, tuple(GpuInfo(i, "card", nbytes, nbytes, emulated=True) for i, nbytes in enumerate(capacities)))
 
 
-def chosen(one: Model, there: Machine, options: LoadOptions = OPTIONS) -> tuple[Placement, Estimator]:
+def chosen(one: Described, there: Machine, options: LoadOptions = OPTIONS) -> tuple[Placement, Estimator]:
     estimator = Estimator(one.spec, one.graph, one.file.tensors, options, there)
     return automatic_placement(one.spec, estimator, options), estimator
 
@@ -38,26 +38,26 @@ def on(placement: Placement, kind: str) -> list[str]:
 
 @pytest.mark.parametrize("name", MODELS)
 def test_everything_but_the_embedding_goes_to_a_gpu_that_holds_it(name: str) -> None:
-    one = model(golden(name).path)
+    one = model(name)
     placement, _ = chosen(one, machine(24 * GIB))
     assert {where for unit, where in placement.units if unit.kind != "embed"} == {Gpu(0)}
     assert placement.device_of(UnitId("embed")) == Numa(0)
 
 
 def test_a_model_that_fits_on_one_gpu_is_not_spread() -> None:
-    placement, _ = chosen(model(golden("qwen3moe").path), machine(24 * GIB, 24 * GIB))
+    placement, _ = chosen(model("qwen3moe"), machine(24 * GIB, 24 * GIB))
     assert placement.devices == (Numa(0), Gpu(0))
 
 
 def test_without_gpus_everything_is_on_the_cpu() -> None:
-    one = model(golden("qwen3moe").path)
+    one = model("qwen3moe")
     assert chosen(one, machine())[0] == default_placement(one.spec, OPTIONS)
     assert chosen(one, machine(1 << 16))[0] == default_placement(one.spec, OPTIONS)
 
 
 @pytest.mark.parametrize("name", ("qwen3moe", "deepseek2-v3", "qwen35moe", "gpt-oss", "llama-mha-spm", "gemma3"))
 def test_what_is_chosen_fits_and_experts_stay_behind_first(name: str) -> None:
-    one = model(golden(name).path)
+    one = model(name)
     whole = chosen(one, machine(24 * GIB))
     needed = whole[1].estimate(whole[0]).of(Gpu(0)).used
     before = -1
@@ -74,7 +74,7 @@ def test_what_is_chosen_fits_and_experts_stay_behind_first(name: str) -> None:
 
 
 def test_two_gpus_take_layers_in_order_by_their_memory() -> None:
-    one = model(golden("llama-mha-spm").path)
+    one = model("llama-mha-spm")
     used = chosen(one, machine(24 * GIB))[1].estimate(chosen(one, machine(24 * GIB))[0]).of(Gpu(0)).used
     placement, estimator = chosen(one, machine(used, used))
     layers = on(placement, "mixer") + on(placement, "head")
@@ -83,7 +83,7 @@ def test_two_gpus_take_layers_in_order_by_their_memory() -> None:
 
 
 def test_formats_without_gpu_kernels_stay_on_the_cpu() -> None:
-    one = model(golden("qwen3moe").path)
+    one = model("qwen3moe")
     tensors = dict(one.file.tensors)
     name = "blk.1.ffn_up_exps.weight"
     tensors[name] = replace(tensors[name], type_id=18, type_name="IQ3_XXS")
@@ -91,13 +91,13 @@ def test_formats_without_gpu_kernels_stay_on_the_cpu() -> None:
     assert estimator.without_gpu_kernels() == {UnitId("experts", 1)}
 
 
-def all_on_gpu(one: Model) -> Placement:
+def all_on_gpu(one: Described) -> Placement:
     home = default_placement(one.spec, OPTIONS)
     return moved(home, dict.fromkeys(units_of(one.spec), Gpu(0)))
 
 
 def test_experts_of_the_last_layers_are_the_first_to_move() -> None:
-    one = model(golden("qwen3moe").path)
+    one = model("qwen3moe")
     estimator = Estimator(one.spec, one.graph, one.file.tensors, OPTIONS, machine(24 * GIB))
     sizes = estimator.unit_bytes(all_on_gpu(one))
     last = one.spec.n_layers - 1
@@ -109,7 +109,7 @@ def test_experts_of_the_last_layers_are_the_first_to_move() -> None:
 
 
 def test_whole_layers_move_where_experts_are_not_enough_or_there_are_none() -> None:
-    one = model(golden("llama-mha-spm").path)
+    one = model("llama-mha-spm")
     estimator = Estimator(one.spec, one.graph, one.file.tensors, OPTIONS, machine(24 * GIB))
     move = find_move(estimator, all_on_gpu(one), Gpu(0), 1000)
     assert move is not None and move.sentence == "move layer 0 to the CPU"
@@ -117,7 +117,7 @@ def test_whole_layers_move_where_experts_are_not_enough_or_there_are_none() -> N
 
 
 def test_a_move_frees_what_is_missing_and_fills_nothing_else() -> None:
-    one = model(golden("deepseek2-v3").path)
+    one = model("deepseek2-v3")
     placement = all_on_gpu(one)
     estimator = Estimator(one.spec, one.graph, one.file.tensors, OPTIONS, machine(24 * GIB, 24 * GIB, ram=1 << 20))
     before = estimator.estimate(placement).of(Gpu(0)).used
@@ -131,20 +131,24 @@ def test_a_move_frees_what_is_missing_and_fills_nothing_else() -> None:
 
 
 def test_another_gpu_takes_what_the_machine_has_no_room_for() -> None:
-    one = model(golden("qwen3moe").path)
+    one = model("qwen3moe")
     estimator = Estimator(one.spec, one.graph, one.file.tensors, OPTIONS, machine(24 * GIB, 24 * GIB, ram=1 << 12))
     move = find_move(estimator, all_on_gpu(one), Gpu(0), 1000)
     assert move is not None and move.sentence.endswith("to gpu1")
 
 
 def test_the_error_says_device_bytes_and_the_move() -> None:
-    one = model(golden("qwen3moe").path)
+    one = model("qwen3moe")
     estimator = Estimator(one.spec, one.graph, one.file.tensors, OPTIONS, machine(24 * GIB))
     plain = OutOfDeviceMemory("the cache", "gpu0", 5_000, 1_000)
     assert str(plain).startswith("the cache needs 5,000 bytes on gpu0 and 1,000 are free; place fewer layers there")
     told = with_move(plain, estimator, all_on_gpu(one))
     assert (told.device, told.asked, told.free, told.missing) == ("gpu0", 5_000, 1_000, 4_000)
     assert str(told) == "the cache needs 5,000 bytes on gpu0 and 1,000 are free; move the experts of layer 2 to the CPU"
+    used = estimator.estimate(all_on_gpu(one)).of(Gpu(0)).used
+    full = Estimator(one.spec, one.graph, one.file.tensors, OPTIONS, machine(used * 3 // 4))
+    more = with_move(plain, full, all_on_gpu(one))  # much more than what failed first has no room
+    assert more.move.startswith("move ") and more.move != told.move
     hopeless = OutOfDeviceMemory("the cache", "gpu0", 1 << 50, 0)
     assert with_move(hopeless, estimator, all_on_gpu(one)) is hopeless
     assert with_move(plain, estimator, default_placement(one.spec, OPTIONS)) is plain

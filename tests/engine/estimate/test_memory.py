@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.arch.registry import build_spec
 from engine.arch.spec import Attention, DeltaNet, Mla, ModelSpec
 from engine.arch.units import UnitId
 from engine.errors import InvalidRequest
 from engine.estimate.cache import BLOCK
+from engine.estimate.kernels import PIECE_BYTES, kernel_bytes
 from engine.estimate.memory import DeviceBytes, Estimate, Estimator, estimate_bytes
-from engine.gguf.info import GgufFile
-from engine.gguf.reader import read_gguf
-from engine.graph.build import build_graph
-from engine.graph.ops import Graph
 from engine.hardware.gpus import GpuInfo
 from engine.hardware.machine import Machine, this_machine
 from engine.placement.options import LoadOptions
@@ -29,7 +23,9 @@ from engine.program.lower import DECODE_BUCKETS, lower
 from engine.runtime.buckets import lower_all
 from engine.runtime.loader import load
 from kernels_pyx.executor import AbortFlag
+from tests.helpers.described import Described, described, model
 from tests.helpers.golden_models import MODELS, golden
+from tests.helpers.hollow import hollow_mixture
 from tests.helpers.models import need_included_model
 
 GIB = 1 << 30
@@ -41,29 +37,16 @@ OPTIONS = (
 )
 
 
-class Model(NamedTuple):
-    spec: ModelSpec
-    graph: Graph
-    file: GgufFile
-
-
-@cache
-def model(path: Path) -> Model:
-    file = read_gguf(path)
-    spec = build_spec(file)
-    return Model(spec, build_graph(spec), file)
-
-
-def estimated(one: Model, options: LoadOptions, placement: Placement | None = None, machine: Machine = TWO) -> Estimate:
+def estimated(one: Described, options: LoadOptions, placement: Placement | None = None, machine: Machine = TWO) -> Estimate:
     where = placement or default_placement(one.spec, options)
     return estimate_bytes(one.spec, one.graph, one.file.tensors, where, options, machine)
 
 
 def check_against_the_ledger(path: Path, options: LoadOptions) -> None:
-    one = model(path)
+    one = described(path)
     loaded = load(one.file, one.spec, one.graph, options, lambda phase, done, total: None, AbortFlag())
     try:
-        held = {holding.owner: holding.nbytes for holding in loaded.residency.holdings}
+        held = {holding.owner: loaded.residency.nbytes(holding.owner) for holding in loaded.residency.holdings}
         executor = loaded.executor
         assert executor is not None
         arena = max(plan.arena_bytes for plan in executor.plans)
@@ -92,7 +75,7 @@ def test_bytes_of_the_included_model_are_those_of_the_ledger() -> None:
 @pytest.mark.parametrize("name", MODELS)
 def test_cache_and_state_follow_the_formulas(name: str) -> None:
     """Bytes a token and a sequence as papers and files give them, at whole blocks of context."""
-    one = model(golden(name).path)
+    one = model(name)
     options = LoadOptions(n_threads=1, n_ctx=4 * BLOCK, prefill_chunk=BLOCK)
     per_token = constant = 0
     for block in one.spec.blocks:
@@ -129,8 +112,8 @@ def placements(draw: st.DrawFn, spec: ModelSpec, devices: tuple[Device, ...]) ->
 @settings(max_examples=25, deadline=None)
 @given(data=st.data(), name=st.sampled_from(("qwen3moe", "deepseek2-v3", "qwen35moe", "gpt-oss", "gemma3")))
 def test_random_placements_add_up(data: st.DataObject, name: str) -> None:
-    one = model(golden(name).path)
-    options = OPTIONS[0]
+    one = model(name)
+    options = replace(OPTIONS[0], stream_experts="off")  # whose plan is one more
     whole = default_placement(one.spec, options)
     placement = replace(whole, units=data.draw(placements(one.spec, (Numa(0), Gpu(0), Gpu(1)))))
     found = estimated(one, options, placement)
@@ -151,7 +134,7 @@ def test_random_placements_add_up(data: st.DataObject, name: str) -> None:
 @pytest.mark.parametrize("name", ("llama-mha-spm", "qwen3moe", "deepseek2-lite", "qwen35", "gpt-oss"))
 def test_the_plan_with_most_rows_takes_most_memory(name: str) -> None:
     """Why an estimate lowers one decode plan and not four."""
-    one = model(golden(name).path)
+    one = model(name)
     types = {tensor: info.type_id for tensor, info in one.file.tensors.items()}
     placement = default_placement(one.spec, OPTIONS[0])
     arenas = [lower(one.graph, placement, "decode", rows, types).arena_bytes for rows in DECODE_BUCKETS]
@@ -170,7 +153,7 @@ def test_the_limit_is_the_device_with_the_least_room() -> None:
 
 
 def test_contexts_and_chunks_that_cannot_be_are_refused() -> None:
-    one = model(golden("qwen3").path)
+    one = model("qwen3")
     with pytest.raises(InvalidRequest, match="context"):
         estimated(one, LoadOptions(n_threads=1, n_ctx=1 << 30))
     with pytest.raises(InvalidRequest, match="chunk"):
@@ -178,13 +161,25 @@ def test_contexts_and_chunks_that_cannot_be_are_refused() -> None:
 
 
 def test_a_gpu_in_use_has_its_context_counted_and_others_nothing() -> None:
-    one = model(golden("qwen3moe").path)
+    one = model("qwen3moe")
     options = OPTIONS[0]
     placement = replace(default_placement(one.spec, options), units=tuple((unit, Gpu(1)) for unit in units_of(one.spec)))
     estimator = Estimator(one.spec, one.graph, one.file.tensors, options, TWO, context_bytes=GIB)
     found = estimator.estimate(placement)
     assert found.of(Gpu(0)).used == 0
-    assert GIB < found.of(Gpu(1)).other < GIB + (64 << 20)
+    assert GIB < found.of(Gpu(1)).other < GIB + (256 << 20)
     assert found.of(Gpu(1)).capacity == 24 * GIB
     with pytest.raises(KeyError):
         found.of(Gpu(7))
+
+
+def test_what_kernels_keep_grows_with_the_model_up_to_a_limit(tmp_path: Path) -> None:
+    small, large = model("qwen3moe"), described(hollow_mixture(tmp_path / "hollow.gguf", 2))
+    kept = []
+    for one in (small, large):
+        types = {name: info.type_id for name, info in one.file.tensors.items()}
+        placement = replace(default_placement(one.spec, OPTIONS[0]), units=tuple((unit, Gpu(0)) for unit in units_of(one.spec)))
+        (lane,) = lower(one.graph, placement, "prefill", 512, types).lanes
+        kept.append(kernel_bytes(lane, 512, one.file.tensors, f32=False))
+    assert 0 < kept[0] < 4 << 20
+    assert kept[1] == 2 * PIECE_BYTES  # weights of the head; products of 512 rows, 8 experts and 4096 columns

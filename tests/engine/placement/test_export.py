@@ -9,11 +9,14 @@ from hypothesis import strategies as st
 from engine.arch.units import UnitId
 from engine.hardware.gpus import GpuInfo
 from engine.placement.export import to_flags
-from engine.placement.flags import parse_words
-from engine.placement.placement import Device, Gpu, Numa, units_of
+from engine.placement.flags import parse_flags, parse_words
+from engine.placement.options import LoadOptions
+from engine.placement.placement import Device, Gpu, Numa, Placement, units_of
 from engine.placement.rules import resolve
-from tests.engine.placement.test_rules import GPUS, OPTIONS, Model, model, resolved
+from tests.helpers.described import Described, model
 
+GPUS = [GpuInfo(i, "card", 24 << 30, 24 << 30) for i in range(3)]
+OPTIONS = LoadOptions(n_threads=2)
 UNTIED = tuple(
     name
     for name in ("qwen3moe", "qwen35moe", "deepseek2-v3", "gpt-oss", "llama-mha-spm")
@@ -21,9 +24,12 @@ UNTIED = tuple(
 )
 
 
-def again(one: Model, words: tuple[str, ...]) -> tuple[tuple[UnitId, Device], ...]:
-    gpus = [*GPUS, GpuInfo(2, "card", 24 << 30, 24 << 30)]
-    return resolve(parse_words(words), one.spec, one.graph, one.file, gpus, OPTIONS).placement.units
+def placed(name: str, flags: str, n_gpus: int) -> Placement:
+    return resolve(parse_flags(flags), *model(name), GPUS[:n_gpus], OPTIONS).placement
+
+
+def again(one: Described, words: tuple[str, ...]) -> tuple[tuple[UnitId, Device], ...]:
+    return resolve(parse_words(words), *one, GPUS, OPTIONS).placement.units
 
 
 def test_there_are_models_to_try() -> None:
@@ -41,14 +47,13 @@ def test_there_are_models_to_try() -> None:
     ],
 )
 def test_simple_placements_have_short_flags(flags: str, words: tuple[str, ...]) -> None:
-    gpus = GPUS if "-mg" in flags else GPUS[:1]
-    placement = resolved("qwen3moe", flags, gpus).placement
+    placement = placed("qwen3moe", flags, 2 if "-mg" in flags else 1)
     done = to_flags(placement.units, placement.k_type, placement.v_type)
     assert (done.words, done.notes) == (words, ())
 
 
 def test_layers_over_several_gpus_are_counted() -> None:
-    placement = resolved("qwen3moe", "-ngl 3 -ts 2,1").placement
+    placement = placed("qwen3moe", "-ngl 3 -ts 2,1", 2)
     words = to_flags(placement.units, "f16", "f16").words
     assert words[:4] == ("-ngl", "3", "-ts", "2,1")
     assert again(model("qwen3moe"), words) == placement.units

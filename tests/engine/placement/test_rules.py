@@ -3,22 +3,14 @@
 from __future__ import annotations
 
 import json
-from functools import cache
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.arch.registry import build_spec
-from engine.arch.spec import ModelSpec
 from engine.arch.units import UnitId
 from engine.errors import PlacementError
-from engine.gguf.info import GgufFile
-from engine.gguf.reader import read_gguf
-from engine.graph.build import build_graph
-from engine.graph.ops import Graph
 from engine.hardware.gpus import GpuInfo
 from engine.placement.file import Rules, from_json, rules_of, to_json
 from engine.placement.flags import parse_flags
@@ -27,23 +19,11 @@ from engine.placement.placement import Device, Gpu, Numa, Placement, units_of
 from engine.placement.rules import Resolution, resolve
 from engine.placement.source import resolve_source
 from engine.placement.tensors import tensor_uses
-from tests.helpers.golden_models import MODELS, golden
+from tests.helpers.described import Described, model
+from tests.helpers.golden_models import MODELS
 
 GPUS = [GpuInfo(i, "card", 24 << 30, 24 << 30) for i in range(2)]
 OPTIONS = LoadOptions(n_threads=2)
-
-
-class Model(NamedTuple):
-    spec: ModelSpec
-    graph: Graph
-    file: GgufFile
-
-
-@cache
-def model(name: str) -> Model:
-    file = read_gguf(golden(name).path)
-    spec = build_spec(file)
-    return Model(spec, build_graph(spec), file)
 
 
 def resolved(name: str, flags: str, gpus: list[GpuInfo] = GPUS) -> Resolution:
@@ -138,7 +118,7 @@ def test_files_for_something_else_are_refused_in_a_sentence(tmp_path: Path) -> N
     one, other = model("qwen3moe"), model("qwen2moe")
     good = json.loads(to_json(resolved("qwen3moe", "-ngl 99", GPUS[:1]).placement, one.spec))
 
-    def problem(changed: dict[str, object], there: Model = one, gpus: list[GpuInfo] = GPUS) -> str:
+    def problem(changed: dict[str, object], there: Described = one, gpus: list[GpuInfo] = GPUS) -> str:
         path = tmp_path / "p.json"
         path.write_text(json.dumps(changed), encoding="utf-8")
         with pytest.raises(PlacementError) as caught:

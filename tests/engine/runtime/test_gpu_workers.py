@@ -14,7 +14,7 @@ from engine.program.lane_ops import LaneAdd, LaneEmbed
 from tests.helpers.placed import need_torch
 
 
-def test_cores_are_left_to_real_gpus_and_fetching_rows_takes_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cores_are_left_to_real_gpus_and_fetching_rows_takes_few(monkeypatch: pytest.MonkeyPatch) -> None:
     need_torch()
     import torch
 
@@ -25,7 +25,7 @@ def test_cores_are_left_to_real_gpus_and_fetching_rows_takes_one(monkeypatch: py
     played = GpuDevice(0, "emulated GPU", torch.device("cpu"), 1 << 30, emulated=True)
     real = replace(played, emulated=False)
     fetch, work = LaneEmbed(UnitId("embed"), "e", x), LaneAdd(UnitId("ffn", 0), x, x, False)
-    assert workers_beside(team, [fetch], LoadOptions(), (real,)).n_workers == 1
+    assert workers_beside(team, [fetch], LoadOptions(), (real,)).n_workers == 4
     assert workers_beside(team, [fetch, work], LoadOptions(), (real,)).n_workers == 14
     assert workers_beside(team, [fetch, work], LoadOptions(), (played,)).n_workers == 16
     assert workers_beside(team, [fetch, work], LoadOptions(n_threads=16), (real,)).n_workers == 16

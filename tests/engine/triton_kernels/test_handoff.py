@@ -56,7 +56,7 @@ def test_a_program_adds_what_kernels_send() -> None:
 
 
 @pytest.mark.parametrize("n_rows", [1, 3, 8])
-@pytest.mark.parametrize("widths", [(1,), (64, 8, 8), (1025, 4, 3000, 17)])
+@pytest.mark.parametrize("widths", [(1,), (64, 8, 8), (2049, 4, 6000, 17)])
 def test_rows_of_any_size_arrive_whole(n_rows: int, widths: tuple[int, ...]) -> None:
     ours, words = flags(2)
     own = [torch.randn(n_rows, width) for width in widths]

@@ -21,7 +21,7 @@ LD_INLINE void ld_rows_wide_groups(LD_ROWS_ARGS, const int bytes, const int has_
                                                                     0x0404040404040404, 0x0404040404040404));
     const __m512i order1 = _mm512_add_epi8(order0, _mm512_set1_epi8(8));
     const size_t d_at = ld_act_scales_at(k), b_at = ld_act_sums_at(LD_ACT_Q8_256, k);
-    const uint8_t *next = ld_prefetch_from(w, w_stride, n_rows);
+    const uint8_t *next = w + LD_FAR_AHEAD;
     __m512 acc[4][4];
     __m128 acc_min[4][4];
     LD_UNROLL for (int a = 0; a < n_act; a++)
@@ -40,9 +40,9 @@ LD_INLINE void ld_rows_wide_groups(LD_ROWS_ARGS, const int bytes, const int has_
             const __m128i *b16 = (const __m128i *)((const int16_t *)(row + b_at) + 16 * b);
             sums[a] = _mm_hadd_epi16(b16[0], b16[1]);
         }
+        next = ld_prefetch_far(next, n_rows * bytes);
         LD_UNROLL for (int r = 0; r < n_rows; r++) {
             const ld_block_q4_k *block = (const ld_block_q4_k *)(w + r * w_stride + b * bytes);
-            next = ld_prefetch(next, bytes, n_rows);
             uint32_t scales[2], mins[2];
             ld_q4_k_scales(block->scales, scales, mins);
             const __m512i scale8 = _mm512_broadcast_i64x2(
@@ -85,8 +85,8 @@ LD_INLINE void ld_rows_q4_k_avx512vnni(LD_ROWS_ARGS) {
 LD_INLINE void ld_rows_q5_k_avx512vnni(LD_ROWS_ARGS) {
     ld_rows_wide_groups(w, w_stride, act, act_stride, y, y_stride, k, n_rows, n_act, sizeof(ld_block_q5_k), 1);
 }
-LD_DEFINE_FEW(ld_few_q4_k_avx512vnni, ld_rows_q4_k_avx512vnni, 4, LD_MAX_SUMS)
-LD_DEFINE_FEW(ld_few_q5_k_avx512vnni, ld_rows_q5_k_avx512vnni, 4, LD_MAX_SUMS)
+LD_DEFINE_FAR(ld_few_q4_k_avx512vnni, ld_rows_q4_k_avx512vnni, 4, LD_MAX_SUMS)
+LD_DEFINE_FAR(ld_few_q5_k_avx512vnni, ld_rows_q5_k_avx512vnni, 4, LD_MAX_SUMS)
 
 
 // IQ4_XS: a quarter of a register is half of a group, 64 bytes the low and high nibbles of four. Values are biased by 128.
@@ -194,7 +194,7 @@ LD_INLINE void ld_rows_wide_halves(LD_ROWS_ARGS, const int bytes, ld_wide_block_
     const __m512i zero = _mm512_setzero_si512();
     const __m512i order0 = by_halves ? ld_spread_scales(0, 1, 8, 9, 2) : ld_spread_scales(0, 1, 2, 3, 4);
     const __m512i order1 = _mm512_add_epi16(order0, _mm512_set1_epi16(by_halves ? 4 : 8));
-    const uint8_t *next = ld_prefetch_from(w, w_stride, n_rows);
+    const uint8_t *next = w + LD_FAR_AHEAD;
     const size_t d_at = ld_act_scales_at(k), b_at = ld_act_sums_at(LD_ACT_Q8_256, k);
     __m512 acc[4][4];
     LD_UNROLL for (int a = 0; a < n_act; a++)
@@ -208,9 +208,9 @@ LD_INLINE void ld_rows_wide_halves(LD_ROWS_ARGS, const int bytes, ld_wide_block_
                     x[a][i] = _mm512_inserti64x4(_mm512_castsi256_si512(ld_load256(row + 32 * i)), ld_load256(row + 128 + 32 * i), 1);
                 else x[a][i] = _mm512_load_si512(row + 64 * i);
             }
+        next = ld_prefetch_far(next, n_rows * bytes);
         LD_UNROLL for (int r = 0; r < n_rows; r++) {
             const uint8_t *block = w + r * w_stride + b * bytes;
-            next = ld_prefetch(next, bytes, n_rows);
             const ld_half_scales head = half_scales(block);
             const __m256i scale16 = _mm256_cvtepi8_epi16(head.scale16);
             const __m256i factors = has_min ? _mm256_cvtepi8_epi16(head.min16) : scale16;
@@ -246,7 +246,7 @@ LD_INLINE void ld_rows_wide_halves(LD_ROWS_ARGS, const int bytes, ld_wide_block_
         ld_rows_wide_halves(w, w_stride, act, act_stride, y, y_stride, k, n_rows, n_act, sizeof(ld_block_##name), \
                             ld_wide_##name, ld_half_scales_##name, bias_shift, has_min, by_halves); \
     } \
-    LD_DEFINE_FEW(ld_few_##name##_avx512vnni, ld_rows_##name##_avx512vnni, 2, LD_MAX_SUMS)
+    LD_DEFINE_FAR(ld_few_##name##_avx512vnni, ld_rows_##name##_avx512vnni, 4, LD_MAX_SUMS)
 LD_ROWS_OF_WIDE_HALVES(q2_k, 0, 1, 1)
 LD_ROWS_OF_WIDE_HALVES(q3_k, 2, 0, 1)
 LD_ROWS_OF_WIDE_HALVES(q6_k, 5, 0, 0)
