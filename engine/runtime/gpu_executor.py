@@ -86,6 +86,7 @@ class GpuExecutor:
         self._all_plans = plans if streamed is None else (*plans, streamed)
         self._choice = StreamChoice(streamed is not None)
         self._binder = Binder(self._all_plans, sides, cpu, inputs, spec.n_vocab)
+        self.notes = self._binder.peers.notes
 
     def warm_up(self, progress: Callable[[int, int], None]) -> None:
         """Binds what most steps are: decode of one sequence, whole chunks of prompts; compiles and captures them on real devices.

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from engine.arch.spec import DeltaNet, HeadMatrices, ModelSpec
 from engine.errors import OutOfDeviceMemory
@@ -182,7 +183,10 @@ def _compile(
     k_type, v_type = KV_TYPES.index(placement.k_type), KV_TYPES.index(placement.v_type)
     memory = Memory(weights, derived, ropes, cache.layers, k_type, v_type, states)
     n_blocks = [group.n_blocks for group in cache.groups]
-    return CpuPrograms(plans, memory, workers, n_blocks, n_ctx=n_ctx, f32=f32, room=lambda n: Pinned(n, devices))
+    ops = [op for plan in plans if (lane := cpu_lane(plan)) is not None for op in lane.ops]
+    nbytes = sum(weights.tensor(name).nbytes for name in tensors_of(ops))
+    room = partial(Pinned, devices=devices)
+    return CpuPrograms(plans, memory, workers, n_blocks, n_ctx=n_ctx, f32=f32, room=room, weight_bytes=nbytes)
 
 
 def workers_beside(workers: WorkerPlan, ops: Sequence[LaneOp], options: LoadOptions, devices: Sequence[GpuDevice]) -> WorkerPlan:
