@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal, NewType
 
 from engine.hardware.snapshot import CpuSample, HardwareSnapshot
-from engine.placement.options import KvType, LoadOptions
+from engine.placement.options import KvType, LoadOptions, StreamExperts
 from engine.sampling.params import RANGES, SamplingParams
 
 __all__ = [
@@ -21,6 +21,7 @@ __all__ = [
     "ModelInfo",
     "RequestId",
     "SamplingParams",
+    "StreamExperts",
     "Usage",
 ]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import get_args
 
-from engine.api.values import KvType, LoadOptions
+from engine.api.values import KvType, LoadOptions, StreamExperts
 from engine.cli.model import add_model_argument
 
 KV_TYPES: tuple[KvType, ...] = get_args(KvType)
@@ -38,6 +38,12 @@ def add_load_options(parser: argparse.ArgumentParser) -> None:
         metavar="P",
         help="what lies where: a placement file, or flags of llama.cpp in quotation marks, e.g. '-ngl 99 -ot exps=CPU'",
     )
+    parser.add_argument(
+        "--stream-experts",
+        choices=get_args(StreamExperts),
+        default="auto",
+        help="long chunks of prompts bring experts of the CPU to a GPU: where it is faster (auto, default), always or never",
+    )
     parser.add_argument("-ctk", choices=KV_TYPES, default=None, help="type of cached keys (default f16)")
     parser.add_argument("-ctv", choices=KV_TYPES, default=None, help="type of cached values (default f16)")
     parser.add_argument(
@@ -66,6 +72,7 @@ def load_options(args: argparse.Namespace) -> LoadOptions:
         reference=args.engine == "reference",
         snapshot_bytes=args.snapshots << 20,
         placement=args.placement,
+        stream_experts=args.stream_experts,
         overrides=tuple(args.override),
     )
 

@@ -1,7 +1,7 @@
 """What the Triton kernels of a GPU keep for themselves between launches: about, for prompts, which need most.
 
-They take it when a chunk of that size first comes (`engine.triton_kernels`: gemm, grouped, latent_heads), at most PIECE_BYTES for
-each purpose. The torch forms of emulated GPUs keep nothing.
+They take it when a chunk of that size first comes (`engine.triton_kernels`: gemm, grouped, latent_heads, delta_chunks), at most
+PIECE_BYTES for each purpose. The torch forms of emulated GPUs keep nothing.
 """
 
 from __future__ import annotations
@@ -10,10 +10,12 @@ from collections.abc import Iterator, Mapping
 
 from engine.gguf.info import TensorInfo
 from engine.program.lane_latent import LaneLatentHeads
-from engine.program.lane_ops import LaneExpertsDown, LaneLinear
+from engine.program.lane_ops import LaneDelta, LaneExpertsDown, LaneLinear
 from engine.program.plan import Lane
 
 PIECE_BYTES = 64 << 20
+DELTA_CHUNK = 64
+"""Rows that gated DeltaNet solves at a time."""
 
 
 def kernel_bytes(lane: Lane, max_rows: int, tensors: Mapping[str, TensorInfo], *, f32: bool) -> int:
@@ -33,6 +35,10 @@ def _pieces(lane: Lane, max_rows: int, tensors: Mapping[str, TensorInfo], size: 
                 yield from ((name, 4 * max_rows * op.weights[0].out.width) for name in ("gate", "up"))
         elif isinstance(op, LaneExpertsDown):
             yield "products", 4 * max_rows * op.choice.n_used * op.out.width
+        elif isinstance(op, LaneDelta):
+            yield "channels", 4 * max_rows * op.shape.n_channels
+            yield from ((name, 4 * max_rows * op.shape.n_inner) for name in ("values", "keys"))
+            yield "triangles", 4 * max_rows * op.shape.n_v_heads * DELTA_CHUNK
         elif isinstance(op, LaneLatentHeads):
             yield "rows", PIECE_BYTES
             yield from (

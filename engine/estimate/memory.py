@@ -25,6 +25,7 @@ from engine.graph.ops import Rope as RopeOp
 from engine.hardware.machine import Machine
 from engine.placement.options import LoadOptions
 from engine.placement.placement import Device, Gpu, Numa, Placement
+from engine.placement.streaming import CHUNK_BYTES, CHUNKS, placement_for_prefill, ring_bytes, streams
 from engine.placement.tensors import TensorUse, tensor_uses
 from engine.program.lane_latent import ABSORBED_ROWS
 from engine.program.lower import DECODE_BUCKETS, lower
@@ -135,19 +136,37 @@ class Estimator:
         self._f32 = options.f32_activations
         self._types = {use.name: tensors[use.name].type_id for use in self.uses}
         self._chunk = min(options.prefill_chunk, self.n_ctx)
+        self._largest_chunk = max(self._chunk, DECODE_BUCKETS[-1] + 1)
         _check(self.uses, tensors, self._chunk)
 
     def estimate(self, placement: Placement) -> Estimate:
-        """What the model takes under this placement. Raises: PlacementError, see `lower`."""
+        """What the model takes under this placement, with a ring for experts on their way where that fits.
+
+        Raises: PlacementError, see `lower`.
+        """
+        beside = self._streamed(placement)
+        found = self._estimate(placement, beside)
+        return found if beside is None or found.fits else self._estimate(placement, None)
+
+    def _streamed(self, placement: Placement) -> Placement | None:
+        """Where long chunks of prompts are computed whose experts are brought to GPUs; None: there are none."""
+        emulated = any(one.emulated for one in self.machine.gpus)
+        if not streams(self._options, self._largest_chunk, emulated=emulated):
+            return None
+        return placement_for_prefill(placement, self.without_gpu_kernels())
+
+    def _estimate(self, placement: Placement, beside: Placement | None) -> Estimate:
         plans = self.plans(placement)
+        if beside is not None:
+            plans += (lower(self._graph, beside, "prefill", self._largest_chunk, self._types, f32=self._f32),)
         here: tuple[Device, ...] = (Numa(0), *(Gpu(one.index) for one in self.machine.gpus))
         devices = sorted({*here, *placement.devices})
-        return Estimate(tuple(self._device(one, placement, plans) for one in devices), self.n_ctx)
+        return Estimate(tuple(self._device(one, placement, beside, plans) for one in devices), self.n_ctx)
 
     def plans(self, placement: Placement) -> tuple[Plan, ...]:
         """The plans that need most memory: of decode the one with most rows, those of prefill."""
         latent = any(isinstance(block.mixer, Mla) for block in self._spec.blocks)
-        largest = max(self._chunk, DECODE_BUCKETS[-1] + 1)
+        largest = self._largest_chunk
         chunks = (ABSORBED_ROWS, largest) if latent and largest > ABSORBED_ROWS else (largest,)
         kinds = (("decode", DECODE_BUCKETS[-1]), *(("prefill", rows) for rows in chunks))
         return tuple(lower(self._graph, placement, phase, rows, self._types, f32=self._f32) for phase, rows in kinds)  # type: ignore[arg-type]
@@ -168,21 +187,34 @@ class Estimator:
         matrices = (use for use in self.uses if use.use == "matrix")
         return frozenset(use.unit for use in matrices if BY_ID[self._types[use.name]].path != "fast")
 
-    def _device(self, device: Device, placement: Placement, plans: tuple[Plan, ...]) -> DeviceBytes:
+    def _device(self, device: Device, placement: Placement, beside: Placement | None, plans: tuple[Plan, ...]) -> DeviceBytes:
         lanes = [(plan, lane) for plan in plans for lane in plan.lanes if lane.device == device]
         used = bool(lanes) or any(where == device for _, where in placement.units)
         kv, kept = self._cache(device, placement)
         return DeviceBytes(
             device=device,
             weights=self._weights(device, placement),
-            derived=self._derived(device, placement) if used else 0,
+            derived=self._derived(device, beside or placement) if used else 0,
             kv=kv,
             kept_windows=kept,
             state=self._state(device, placement),
-            workspace=max((lane.arena_bytes for _, lane in lanes), default=0),
+            workspace=max((lane.arena_bytes for _, lane in lanes), default=0) + self._passing(device, placement, beside),
             other=self._other(device, placement, lanes) if used else 0,
             capacity=self._capacity(device),
         )
+
+    def _passing(self, device: Device, placement: Placement, beside: Placement | None) -> int:
+        """Bytes of the ring through which experts pass on a GPU, or of what is pinned for all rings in memory."""
+        if beside is None:
+            return 0
+        brought = [use for use in self.uses if placement.device_of(use.unit) != beside.device_of(use.unit)]
+        if not isinstance(device, Gpu):
+            return CHUNKS * CHUNK_BYTES * len({beside.device_of(use.unit) for use in brought})
+        layers: dict[int, list[int]] = {}
+        for use in brought:
+            if use.use == "matrix" and beside.device_of(use.unit) == device:
+                layers.setdefault(use.unit.layer, []).append(self._tensors[use.name].nbytes)
+        return ring_bytes(layers.values())
 
     def _capacity(self, device: Device) -> int:
         if isinstance(device, Gpu):

@@ -10,6 +10,9 @@ KvType = Literal["f32", "f16", "q8_0", "int8"]
 KV_TYPES: tuple[KvType, ...] = ("f32", "f16", "q8_0", "int8")
 """In the order of ld_kv_type."""
 
+StreamExperts = Literal["auto", "on", "off"]
+"""Whether long chunks of prompts bring experts that lie in the machine's memory to a GPU: where it is faster, always, never."""
+
 
 @dataclass(frozen=True, slots=True)
 class LoadOptions:
@@ -30,4 +33,5 @@ class LoadOptions:
     reference: bool = False
     snapshot_bytes: int = 0
     placement: str = ""
+    stream_experts: StreamExperts = "auto"
     overrides: tuple[tuple[str, bool | int | float | str], ...] = ()

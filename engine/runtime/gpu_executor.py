@@ -26,9 +26,10 @@ from engine.runtime.gpu_buffers import StepShape
 from engine.runtime.gpu_inputs import MAX_SEQS, InputLayout
 from engine.runtime.gpu_lane import WARM_RUNS, GpuLane
 from engine.runtime.gpu_side import GpuSide
-from engine.runtime.gpu_stream import StreamChoice
+from engine.runtime.gpu_stream import StreamTimes
 from engine.runtime.states import StatePool
 from engine.runtime.step import StepBatch
+from engine.runtime.stream_choice import StreamChoice
 from kernels_pyx.executor import AbortFlag
 from kernels_pyx.handoff import Handoff
 
@@ -64,7 +65,8 @@ class GpuExecutor:
         states: StatePool,
         inputs: InputLayout,
         abort: AbortFlag,
-        streamed: Plan | None = None,
+        streamed: Plan | None,
+        choice: StreamChoice,
     ) -> None:
         """cpu: None where it has no part in any plan, `streamed` behind the others. Owns sides and cpu from now on.
 
@@ -84,7 +86,7 @@ class GpuExecutor:
         self._times: tuple[tuple[str, float], ...] = ()
         self._rooms: list[F32] = []
         self._all_plans = plans if streamed is None else (*plans, streamed)
-        self._choice = StreamChoice(streamed is not None)
+        self.stream_choice = choice
         self._binder = Binder(self._all_plans, sides, cpu, inputs, spec.n_vocab)
         self.notes = self._binder.peers.notes
 
@@ -154,7 +156,7 @@ class GpuExecutor:
         if len(batch.block_tables) > MAX_SEQS:
             return np.concatenate([self.step(part) for part in _parts(batch)])
         index = pick(self.plans, batch)
-        if self.plans[index].phase == "prefill" and self._choice.streams(len(batch.token_ids)):
+        if self.plans[index].phase == "prefill" and self.stream_choice.streams(len(batch.token_ids)):
             index = len(self.plans)
         plan = self._all_plans[index]
         n_rows, n_seqs, n_out = len(batch.token_ids), len(batch.block_tables), len(batch.out_rows)
@@ -184,12 +186,23 @@ class GpuExecutor:
                 side.rest()
         self.last_step_s = time.perf_counter() - started
         if plan.phase == "prefill":
-            self._choice.took(n_rows, self.last_step_s, streamed=index == len(self.plans))
-        if self.profile:
+            self._learn(n_rows, streamed=index == len(self.plans))
+        if self.profile and (index < len(self.plans) or needs_warmth(self._sides)):
             self._times = self._time(bound)
         if batch.states is None:
             self._states.done(n_seqs)
         return work.logits
+
+    def _learn(self, n_rows: int, *, streamed: bool) -> None:
+        self.stream_choice.took(n_rows, self.last_step_s, streamed=streamed)
+        if streamed and self.stream_times:
+            self.stream_choice.measured(min(one.gbps for one in self.stream_times))
+
+    @property
+    def stream_times(self) -> tuple[StreamTimes, ...]:
+        """Of each real GPU to which experts were brought, the last time."""
+        brings = (side.experts for side in self._sides)
+        return tuple(one.times for one in brings if one is not None and one.times is not None)
 
     def _room(self, n_out: int) -> F32:
         """Room for logits, [n_out, n_vocab]: what the caller of an earlier step has let go, whose pages are there already."""
@@ -230,6 +243,8 @@ class GpuExecutor:
         found = tuple(one for lane in lanes for one in (lane.time_kinds() if decode else lane.time_in_order()))
         if bound.meeting is not None:
             bound.meeting.reset()
+        for side in self._sides:
+            side.rest()
         return found
 
     def _run(self, bound: Bound, work: _Work) -> None:

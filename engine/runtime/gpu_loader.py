@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from engine.arch.spec import DeltaNet, HeadMatrices, ModelSpec
-from engine.errors import OutOfDeviceMemory
+from engine.errors import OutOfMemory
 from engine.estimate.states import MAX_SNAPSHOT_BYTES, SNAPSHOT_SHARE
 from engine.gguf.info import GgufFile
 from engine.graph.ops import Graph
@@ -16,7 +16,6 @@ from engine.placement.options import KV_TYPES, LoadOptions
 from engine.placement.placement import Device, Gpu, Numa, Placement, WorkerPlan
 from engine.program.lane_ops import LaneEmbed, LaneOp, LaneRows
 from engine.program.lane_transfer import LaneRecv, LaneSend
-from engine.program.lower import lower
 from engine.program.plan import Plan
 from engine.quants.formats import BY_ID
 from engine.runtime.buckets import lower_all
@@ -26,13 +25,14 @@ from engine.runtime.descriptor import Memory
 from engine.runtime.gpu import GpuDevice, open_gpus
 from engine.runtime.gpu_executor import GpuExecutor
 from engine.runtime.gpu_inputs import InputLayout
-from engine.runtime.gpu_side import GpuSide, head_parts, layers_on, tensors_of
-from engine.runtime.gpu_stream import LEAST_ROWS, with_experts_beside_routers
+from engine.runtime.gpu_side import GpuSide, Streamed, head_parts, layers_on, tensors_of
 from engine.runtime.kv_cache import BLOCK, KvCache
 from engine.runtime.pinned import Pinned
 from engine.runtime.residency import Holding
 from engine.runtime.rope_table import RopeTables
 from engine.runtime.states import StatePool, plan_slots, snapshot_budget
+from engine.runtime.stream_choice import StreamChoice
+from engine.runtime.stream_plan import load_of, streamed_plan, without_room
 from engine.runtime.weights import Weights
 from kernels_pyx.executor import AbortFlag
 
@@ -52,6 +52,8 @@ class Placed:
     names: Mapping[Device, str]
     on_cpu: frozenset[str]
     """The tensors that the CPU reads."""
+    notes: tuple[str, ...] = ()
+    """What of this placement could not be done."""
 
 
 def load_placed(
@@ -90,10 +92,12 @@ def load_placed(
     )
     formats = {name: BY_ID[one].name for name, one in types.items()}
     formats |= {tensor.name: tensor.type_name for tensor in file.tensors.values() if tensor.name not in formats}
-    streamed = _streamed_plan(graph, placement, plans, types, devices, f32=f32)
+    streamed = streamed_plan(graph, placement, plans, types, options, devices)
+    carriers = max(1, (len(placement.workers.cores) - 2) // len(devices))
 
-    def made(beside: Plan | None) -> list[GpuSide]:
+    def made(plan: Plan | None) -> list[GpuSide]:
         sides: list[GpuSide] = []
+        beside = None if plan is None else Streamed(plan, abort, carriers)
         shared = (spec, placement, plans, weights, ropes, formats, cache.groups, placement.k_type, placement.v_type, slots[0])
         try:
             for device in devices:
@@ -104,12 +108,13 @@ def load_placed(
             raise
         return sides
 
+    notes: tuple[str, ...] = ()
     try:
         sides = made(streamed)
-    except OutOfDeviceMemory:
+    except OutOfMemory as error:
         if streamed is None:
             raise
-        streamed = None
+        notes, streamed = (without_room(error),), None
         sides = made(None)
     undo += [side.close for side in sides]
     all_plans = plans if streamed is None else (*plans, streamed)
@@ -121,10 +126,18 @@ def load_placed(
         workers = workers_beside(placement.workers, cpu_ops, options, devices)
         cpu = _compile(all_plans, placement, workers, weights, derived, ropes, cache, states, n_ctx, devices, f32=f32)
         undo.append(cpu.close)
-    executor = GpuExecutor(spec, plans, tuple(sides), cpu, states, inputs, abort, streamed)
+    brings = [side.experts for side in sides if side.experts is not None]
+    load = None
+    if streamed is not None and brings:
+        most = max(one.nbytes for one in brings)
+        load = load_of(graph, streamed, placement, most, len(placement.workers.cores))
+    choice = StreamChoice(options.stream_experts, load)
+    executor = GpuExecutor(spec, plans, tuple(sides), cpu, states, inputs, abort, streamed, choice)
     undo.append(executor.close)
     on_cpu = tensors_of(cpu_ops)
     mapped = _bring(weights, on_cpu, sides, progress, abort)
+    if brings and options.stream_experts == "auto":
+        choice.measured(min(one.measure() for one in brings))
     executor.warm_up(lambda done, total: progress("warmup", done, total))
     holdings = [
         *(Holding(home, "weights", mapped, mapped=True) for _ in range(bool(mapped))),
@@ -132,33 +145,12 @@ def load_placed(
         *_cpu_holdings(home, cache, states),
         *(Holding(home, "workspace", cpu.workspace_bytes) for _ in range(cpu is not None) if cpu is not None),
     ]
+    if brings:
+        holdings.append(Holding(home, "workspace", sum(one.pinned_bytes for one in brings)))
     for side in sides:
         holdings += _holdings(side)
     names: Mapping[Device, str] = {side.name: side.device.name for side in sides}
-    return Placed(executor, cache, states, slots, tuple(holdings), names, on_cpu)
-
-
-def _streamed_plan(
-    graph: Graph,
-    placement: Placement,
-    plans: tuple[Plan, ...],
-    types: dict[str, int],
-    devices: Sequence[GpuDevice],
-    *,
-    f32: bool,
-) -> Plan | None:
-    """The plan of long chunks whose experts come over the bus; None where that is no gain."""
-    rows = plans[-1].max_rows
-    beside = with_experts_beside_routers(placement)
-    if beside is None or rows < LEAST_ROWS or not worth_streaming(devices):
-        return None
-    plan = lower(graph, beside, "prefill", rows, types, f32=f32)
-    return plan if all(lane.device in placement.devices for lane in plan.lanes) else None
-
-
-def worth_streaming(devices: Sequence[GpuDevice]) -> bool:
-    """Whether weights come to these devices faster than the CPU computes with them: not to those that it plays itself."""
-    return all(not device.emulated for device in devices)
+    return Placed(executor, cache, states, slots, tuple(holdings), names, on_cpu, notes + executor.notes)
 
 
 def _turned(ops: Sequence[LaneOp]) -> tuple[HeadMatrices, ...]:

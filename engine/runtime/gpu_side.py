@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 import torch
@@ -30,8 +31,18 @@ from engine.runtime.gpu_weights import GpuWeights
 from engine.runtime.rope_table import RopeTables
 from engine.runtime.weights import Weights
 from engine.triton_kernels.table import kernels_for
+from kernels_pyx.executor import AbortFlag
 
 Reader = Literal["embed", "linear", "experts"]
+
+
+@dataclass(frozen=True, slots=True)
+class Streamed:
+    """A plan, beside the others, whose experts are brought from the machine's memory on the way, by n_threads threads a GPU."""
+
+    plan: Plan
+    abort: AbortFlag
+    n_threads: int
 
 
 class GpuSide:
@@ -52,12 +63,10 @@ class GpuSide:
         n_slots: int,
         inputs: InputLayout,
         *,
-        streamed: Plan | None = None,
+        streamed: Streamed | None = None,
         f32: bool,
     ) -> None:
         """Takes the room of everything; nothing of the file is read yet. types: the name of each tensor's format.
-
-        streamed: a plan, beside the others, whose experts are brought from the machine's memory on the way.
 
         Raises:
             OutOfMemory: with device, bytes asked for and free; nothing stays. UnsupportedModel: a format without GPU kernels.
@@ -70,15 +79,15 @@ class GpuSide:
         self._inputs = inputs
         lanes = [(plan, lane) for plan in plans if (lane := plan.lane_of(self.name)) is not None]
         ops = [op for _, lane in lanes for op in lane.ops]
-        self._passing: Lane | None = None if streamed is None else streamed.lane_of(self.name)
+        self._passing: Lane | None = None if streamed is None else streamed.plan.lane_of(self.name)
         passing: dict[int, tuple[str, ...]] = {}
         if streamed is not None and self._passing is not None:
-            lanes.append((streamed, self._passing))
+            lanes.append((streamed.plan, self._passing))
             own = tensors_of(ops)
             for name, _, unit in read_by(self._passing.ops):
                 if unit.kind == "experts" and name not in own:
                     passing[unit.layer] = (*passing.get(unit.layer, ()), name)
-        self._experts: ExpertStream | None = None
+        self.experts: ExpertStream | None = None
         try:
             self.kernels = kernels_for(device.torch_device, self.memory.allocator("workspace", "the kernels' workspace"))
             self._check([op for _, lane in lanes for op in lane.ops], types)
@@ -91,8 +100,8 @@ class GpuSide:
             words = inputs.most_words(plan.max_rows for plan in plans)
             self._words = self.memory.allocate((words,), torch.int32, "workspace", what, zeroed=True)
             self.stream = GpuStream(device)
-            if passing:
-                self._experts = ExpertStream(self.memory, weights, self.weights, passing)
+            if passing and streamed is not None:
+                self.experts = ExpertStream(self.memory, weights, self.weights, passing, streamed.abort, streamed.n_threads)
         except BaseException:
             self.close()
             raise
@@ -127,8 +136,8 @@ class GpuSide:
         resident = Resident(self.kernels, self.weights, self.cache)
         logits = None if outputs is None else outputs.logits
         before_ops, behind_ops = NO_HOOKS, NO_HOOKS
-        if self._experts is not None and lane is self._passing:
-            before_ops, behind_ops = self._experts.hooks(lane.ops)
+        if self.experts is not None and lane is self._passing:
+            before_ops, behind_ops = self.experts.hooks(lane.ops)
         exchange = self._exchange(lane, neighbours)
         calls = bind(Bench(resident, lane, found, step, logits, exchange, before_ops, behind_ops))
         copy = Copies([(host_words[:n_words], self._words[:n_words])])
@@ -163,14 +172,14 @@ class GpuSide:
 
     def rest(self) -> None:
         """A step is over: nothing reads the file's memory any more."""
-        if self._experts is not None:
-            self._experts.rest()
+        if self.experts is not None:
+            self.experts.rest()
 
     def close(self) -> None:
         """Drops everything. Idempotent."""
-        if self._experts is not None:
-            self._experts.close()
-            self._experts = None
+        if self.experts is not None:
+            self.experts.close()
+            self.experts = None
         for part in ("weights", "cache"):
             if hasattr(self, part):
                 getattr(self, part).close()

@@ -1,85 +1,161 @@
 """Experts that lie in the machine's memory, brought to a GPU layer by layer while it computes a long chunk of a prompt.
 
 Their weights pass through a ring of two places on the device: while one layer's experts are multiplied, the next layer's arrive.
-From some hundred rows on this is faster than the CPU, whose time grows with the rows; that of the bus does not.
+Threads without the interpreter's lock (`kernels_pyx.ferry`) copy them to pinned chunks, for a bus reads pages of a mapped file
+at an eighth of its rate; one thread sends the chunks on, on a stream of its own. Events order it all on the device:
+
+    the compute stream waits for a layer's last copy before its experts, and says behind them that the place is free;
+    the copy stream waits for that before the next but one layer.
+
+An event must have been recorded before a stream is told to wait for it: until then the other side's thread waits.
 """
 
 from __future__ import annotations
 
-import ctypes
 import threading
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass
 from functools import partial
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from engine.arch.units import UnitId
-from engine.placement.placement import Gpu, Numa, Placement
+from engine.errors import Cancelled, EngineError, OutOfDeviceMemory, OutOfMemory
+from engine.placement import streaming
+from engine.placement.streaming import RING_LAYERS, aligned, ring_bytes
 from engine.program.lane_ops import LaneOp
 from engine.runtime.gpu import GpuMemory, guarded
 from engine.runtime.gpu_bind import Run
-from engine.runtime.gpu_weights import ALIGN, GpuWeights
+from engine.runtime.gpu_weights import GpuWeights
+from engine.runtime.pinned import Pinned
 from engine.runtime.weights import Weights
+from kernels_pyx.executor import AbortFlag
+from kernels_pyx.ferry import Ferry
 
-SLOTS = 2
-"""Layers on the device at once: one in use, one arriving."""
-PIECE_BYTES = 8 << 20
-STREAMERS = 12
-"""Threads that copy to pinned buffers, one alone at a tenth of what the bus takes."""
-TELLING_ROWS = 32
-LEAST_ROWS = 256
-"""Rows from which experts are brought before it is known what either way takes."""
-
-
-def with_experts_beside_routers(placement: Placement) -> Placement | None:
-    """The placement with the experts of the CPU on the GPU of their layer's router; None where there are none to move."""
-    places = dict(placement.units)
-    moved = {
-        unit: home
-        for unit, where in placement.units
-        if unit.kind == "experts" and isinstance(where, Numa) and isinstance(home := places.get(UnitId("ffn", unit.layer)), Gpu)
-    }
-    if not moved:
-        return None
-    return replace(placement, units=tuple((unit, moved.get(unit, where)) for unit, where in placement.units))
+CARRIERS = 12
+"""Threads that copy to pinned chunks at most: together twice what a PCIe 5.0 x16 takes, one alone a fifth of it."""
+SPARE_BYTES = 256 << 20
+"""Of a GPU, that must be free behind the ring: kernels take what they need with the first steps."""
+LOOK_S = 0.05
+"""How often who waits looks whether it is still wanted."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Piece:
-    address: int
-    into: Tensor
+class StreamTimes:
+    """The last step that brought all layers. copy_s: from the first copy to the last; waited_s: in which the device had nothing
+    to compute because weights had not come; gbps: of the first layers, for which no place had to become free."""
+
+    nbytes: int
+    copy_s: float
+    waited_s: float
+    gbps: float
+
+
+class _Passage:
+    """One step's way through all layers: what the thread that sends and the thread that computes know of each other."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._sent = 0
+        self._left = 0
+        self._error: BaseException | None = None
+        self.stopped = False
+
+    def note(self, *, sent: int | None = None, left: int | None = None, error: BaseException | None = None) -> None:
+        """sent: layers on their way; left: layers whose place is free."""
+        with self._changed:
+            self._sent, self._left = sent or self._sent, left or self._left
+            self._error = error or self._error
+            self._changed.notify_all()
+
+    def stop(self) -> None:
+        """Whoever waits goes."""
+        with self._changed:
+            self.stopped = True
+            self._changed.notify_all()
+
+    def wait_sent(self, n: int, abort: AbortFlag) -> None:
+        """Until n layers are on their way. Raises: Cancelled, or what the sending thread met."""
+        with self._changed:
+            while not self._changed.wait_for(lambda: self._sent >= n or self._error is not None or self.stopped, LOOK_S):
+                if abort.is_set:
+                    raise Cancelled("the step was stopped")
+            if self._error is not None:
+                raise self._error
+            if self.stopped:
+                raise Cancelled("the step was stopped")
+
+    def wait_left(self, n: int) -> bool:
+        """Until n layers have left; False: it is over."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._left >= n or self.stopped)
+            return not self.stopped
+
+    def is_whole(self, n: int) -> bool:
+        """Whether all of n layers went their way."""
+        return self._error is None and not self.stopped and self._sent == n
 
 
 class ExpertStream:
-    """The ring of one device. layers: the tensors of each layer whose experts pass through it."""
+    """The ring of one device. layers: the tensors of each layer whose experts pass through it. Used by one thread."""
 
-    def __init__(self, memory: GpuMemory, weights: Weights, into: GpuWeights, layers: Mapping[int, Sequence[str]]) -> None:
-        """Takes the room of the ring and tells `into` where each tensor will lie.
+    def __init__(
+        self,
+        memory: GpuMemory,
+        weights: Weights,
+        into: GpuWeights,
+        layers: Mapping[int, Sequence[str]],
+        abort: AbortFlag,
+        n_threads: int,
+    ) -> None:
+        """Takes the room of the ring and of the pinned chunks, and tells `into` where each tensor will lie.
 
         Raises:
-            OutOfDeviceMemory.
+            OutOfDeviceMemory, OutOfMemory, DeviceLost.
         """
         self._device = memory.device
-        self._positions = {layer: position for position, layer in enumerate(sorted(layers))}
-        tensors = {layer: [weights.tensor(name) for name in names] for layer, names in layers.items()}
-        slot = max(sum(-(-one.nbytes // ALIGN) * ALIGN for one in found) for found in tensors.values())
-        ring = memory.allocate((SLOTS * slot,), torch.uint8, "workspace", "the ring through which experts pass")
-        self._pieces: list[list[_Piece]] = []
-        for position, layer in enumerate(sorted(layers)):
-            at = position % SLOTS * slot
-            self._pieces.append([])
-            for tensor in tensors[layer]:
-                room = ring[at : at + tensor.nbytes]
+        self._abort = abort
+        tensors = {layer: [weights.tensor(name) for name in layers[layer]] for layer in sorted(layers)}
+        self._positions = {layer: position for position, layer in enumerate(tensors)}
+        total = ring_bytes([one.nbytes for one in found] for found in tensors.values())
+        if not self._device.emulated and memory.free < total + SPARE_BYTES:
+            what = "the ring through which experts pass, beside what kernels still take,"
+            raise OutOfDeviceMemory(what, str(self._device), total + SPARE_BYTES, memory.free)
+        self._ring = memory.allocate((total,), torch.uint8, "workspace", "the ring through which experts pass")
+        loads: list[tuple[int, int]] = []
+        self._parts: list[list[tuple[int, Tensor]]] = []
+        for position, found in enumerate(tensors.values()):
+            at = position % RING_LAYERS * (total // RING_LAYERS)
+            self._parts.append([])
+            for tensor in found:
+                room = self._ring[at : at + tensor.nbytes]
                 into.lend(tensor.name, room)
-                at += -(-tensor.nbytes // ALIGN) * ALIGN
-                for start in range(0, tensor.nbytes, PIECE_BYTES):
-                    self._pieces[-1].append(_Piece(weights.address(tensor) + start, room[start : start + PIECE_BYTES]))
-        self._threads = ThreadPoolExecutor(STREAMERS, "experts")
-        self._own = threading.local()
-        self._coming: dict[int, list[Future[None]]] = {}
+                at += aligned(tensor.nbytes)
+                for start in range(0, tensor.nbytes, streaming.CHUNK_BYTES):
+                    part = room[start : start + streaming.CHUNK_BYTES]
+                    self._parts[-1].append((len(loads), part))
+                    loads.append((weights.address(tensor) + start, part.numel()))
+        self._loads = np.array(loads, np.uint64)
+        self.nbytes = int(self._loads[:, 1].sum())
+        """What crosses in a step."""
+        self._passage: _Passage | None = None
+        self._sending: Future[None] | None = None
+        self.times: StreamTimes | None = None
+        self._marks = None if self._device.emulated else _Marks(len(self._parts), memory)
+        self.pinned_bytes = streaming.CHUNKS * streaming.CHUNK_BYTES
+        self._pinned = Pinned(self.pinned_bytes, (self._device,))
+        try:
+            n = max(1, min(n_threads, CARRIERS))
+            self._ferry: Ferry | None = Ferry(self._pinned.bytes.numpy(), streaming.CHUNK_BYTES, n)
+        except MemoryError as error:
+            self._pinned.close()
+            raise OutOfMemory(f"{error}; close other programs") from error
+        self._sender = ThreadPoolExecutor(1, "experts")
 
     def hooks(self, ops: Sequence[LaneOp]) -> tuple[dict[int, Run], dict[int, Run]]:
         """(what comes before op i, what comes behind it) in a lane that multiplies with these experts."""
@@ -88,87 +164,186 @@ class ExpertStream:
         for layer, position in self._positions.items():
             at = [i for i, op in enumerate(ops) if op.unit == UnitId("experts", layer)]
             if at:
-                before[at[0]] = partial(self.arrive, position)
+                before[at[0]] = _after(before.get(at[0]), partial(self.arrive, position))
                 behind[at[-1]] = partial(self.leave, position)
         return before, behind
 
     def start(self) -> None:
-        """The first layers set off."""
+        """The first layers set off, behind whatever still reads the ring."""
         self.rest()
-        for position in range(min(SLOTS, len(self._pieces))):
-            self._fetch(position, None)
+        assert self._ferry is not None
+        self._passage = _Passage()
+        if self._marks is not None:
+            self._marks.free[0].record()
+        self._ferry.begin(self._loads)
+        self._sending = self._sender.submit(self._send, self._ferry, self._passage)
 
     def arrive(self, position: int) -> None:
-        """Waits until a layer is there.
+        """What is enqueued from now on waits until a layer is there.
 
         Raises:
-            DeviceLost.
+            Cancelled: the abort flag was set. DeviceLost.
         """
-        for one in self._coming.pop(position, ()):
-            one.result()
+        assert self._passage is not None
+        self._passage.wait_sent(position + 1, self._abort)
+        if self._marks is not None:
+            self._marks.wait(position)
 
     def leave(self, position: int) -> None:
-        """Behind what multiplies with a layer: its place is taken by the next but one."""
-        if position + SLOTS >= len(self._pieces):
-            return
-        done = None
-        if not self._device.emulated:
-            done = torch.cuda.Event()
-            done.record()
-        self._fetch(position + SLOTS, done)
-
-    def _fetch(self, position: int, after: torch.cuda.Event | None) -> None:
-        self._coming[position] = [self._threads.submit(self._bring, piece, after) for piece in self._pieces[position]]
-
-    def _bring(self, piece: _Piece, after: torch.cuda.Event | None) -> None:
-        nbytes = piece.into.numel()
-        if self._device.emulated:
-            ctypes.memmove(piece.into.data_ptr(), piece.address, nbytes)
-            return
-        with guarded(self._device), torch.cuda.device(self._device.torch_device):
-            if not hasattr(self._own, "buffer"):
-                self._own.buffer = torch.empty(PIECE_BYTES, dtype=torch.uint8, pin_memory=True)
-                self._own.stream = torch.cuda.Stream(self._device.torch_device)
-            ctypes.memmove(self._own.buffer.data_ptr(), piece.address, nbytes)
-            with torch.cuda.stream(self._own.stream):
-                if after is not None:
-                    self._own.stream.wait_event(after)
-                piece.into.copy_(self._own.buffer[:nbytes], non_blocking=True)
-            self._own.stream.synchronize()
+        """Behind what multiplies with a layer: its place is free for the next but one."""
+        assert self._passage is not None
+        if self._marks is not None:
+            self._marks.free[position + 1].record()
+        self._passage.note(left=position + 1)
 
     def rest(self) -> None:
-        """Waits for what is still on its way and nobody asked for: the file's memory may be moved between steps."""
-        for futures in self._coming.values():
-            for one in futures:
-                one.exception()
-        self._coming.clear()
+        """A step is over, or given up: nothing reads the file's memory any more, nor writes the ring."""
+        if self._passage is None or self._ferry is None or self._sending is None:
+            return
+        whole = self._passage.is_whole(len(self._parts))
+        self._passage.stop()
+        self._ferry.stop()
+        self._sending.exception()
+        if self._marks is not None:
+            with suppress(EngineError), guarded(self._device):
+                self._marks.stream.synchronize()
+                if whole and self._marks.are_over:
+                    self.times = self._marks.times(self.nbytes, self._first_bytes)
+        self._passage = self._sending = None
+
+    def measure(self) -> float:
+        """GB/s at which weights come to the device: the first layers are brought once.
+
+        Raises:
+            Cancelled, DeviceLost.
+        """
+        started = time.perf_counter()
+        with guarded(self._device), nullcontext() if self._marks is None else torch.cuda.device(self._device.torch_device):
+            try:
+                self.start()
+                last = min(RING_LAYERS, len(self._parts)) - 1
+                self.arrive(last)
+                if self._marks is not None:
+                    self._marks.ready[last].synchronize()
+                return self._first_bytes / (time.perf_counter() - started) / 1e9
+            finally:
+                self.rest()
+
+    @property
+    def _first_bytes(self) -> int:
+        return sum(part.numel() for parts in self._parts[:RING_LAYERS] for _, part in parts)
+
+    def _send(self, ferry: Ferry, passage: _Passage) -> None:
+        """Sends all layers on, each as soon as its place is free."""
+        try:
+            with nullcontext() if self._marks is None else self._marks.sending():
+                for position, parts in enumerate(self._parts):
+                    if not passage.wait_left(position + 1 - RING_LAYERS):
+                        return
+                    if self._marks is not None:
+                        self._marks.begin(position)
+                    for i, into in parts:
+                        if not self._send_part(ferry, passage, i, into):
+                            return
+                    if self._marks is not None:
+                        self._marks.ready[position].record()
+                    passage.note(sent=position + 1)
+        except BaseException as error:
+            passage.note(error=error)
+
+    def _send_part(self, ferry: Ferry, passage: _Passage, i: int, into: Tensor) -> bool:
+        """False: it is over."""
+        while not ferry.wait(i, LOOK_S):
+            if passage.stopped:
+                return False
+        at = i % ferry.n_chunks * ferry.chunk
+        chunk = self._pinned.bytes[at : at + into.numel()]
+        if self._marks is None:
+            into.copy_(chunk)
+            ferry.freed(i + 1)
+        else:
+            into.copy_(chunk, non_blocking=True)
+            ferry.freed(self._marks.read(i, ferry.n_chunks))
+        return True
 
     def close(self) -> None:
-        """Ends the threads. Idempotent."""
-        self._threads.shutdown(wait=True, cancel_futures=True)
-        self._coming.clear()
-        self._pieces.clear()
+        """Ends the threads and lets go of the pinned memory. Idempotent."""
+        self.rest()
+        self._sender.shutdown(wait=True)
+        self._ferry = None
+        self._pinned.close()
+        self._parts.clear()
 
 
-class StreamChoice:
-    """Whether a chunk of a prompt goes with the CPU's experts or with streamed ones: whichever took less of late."""
+class _Marks:
+    """The copy stream and the events of a real device. free[p + 1]: behind the experts of layer p; free[0]: before all."""
 
-    def __init__(self, possible: bool) -> None:
-        self._possible = possible
-        self._row_s: float | None = None
-        self._stream_s: float | None = None
+    def __init__(self, n_layers: int, memory: GpuMemory) -> None:
+        self._memory = memory
+        with guarded(memory.device), torch.cuda.device(memory.device.torch_device):
+            self.stream = torch.cuda.Stream(memory.device.torch_device)
+        timed = partial(torch.cuda.Event, enable_timing=True)
+        self.ready = [timed() for _ in range(n_layers)]
+        self.free = [torch.cuda.Event() for _ in range(n_layers + 1)]
+        self._first = timed()
+        self._before, self._behind = [timed() for _ in range(n_layers)], [timed() for _ in range(n_layers)]
+        self._waited: list[int] = []
+        self._copied: list[torch.cuda.Event] = []
 
-    def streams(self, n_rows: int) -> bool:
-        """For a chunk of so many rows. The bus takes the same time for any number."""
-        if not self._possible:
-            return False
-        if self._row_s is None or self._stream_s is None:
-            return n_rows >= LEAST_ROWS
-        return self._stream_s < n_rows * self._row_s
+    @contextmanager
+    def sending(self) -> Iterator[None]:
+        """Within, work is enqueued on the copy stream."""
+        device = self._memory.device
+        self._copied = []
+        with guarded(device), torch.inference_mode(), torch.cuda.device(device.torch_device), torch.cuda.stream(self.stream):
+            yield
 
-    def took(self, n_rows: int, seconds: float, *, streamed: bool) -> None:
-        """What a chunk took; few rows say little."""
-        if streamed:
-            self._stream_s = seconds
-        elif n_rows >= TELLING_ROWS:
-            self._row_s = seconds / n_rows
+    def begin(self, position: int) -> None:
+        """Before the copies of a layer: they wait until its place is free."""
+        self.stream.wait_event(self.free[max(0, position + 1 - RING_LAYERS)])
+        if position == 0:
+            self._waited = []
+            self._first.record()
+
+    def read(self, i: int, n_chunks: int) -> int:
+        """Behind the copy of load i: how many loads have been read for certain. Half of the chunks are on their way, no more."""
+        ahead = n_chunks // 2
+        if i < n_chunks:
+            self._copied.append(torch.cuda.Event())
+        self._copied[i % n_chunks].record()
+        if i < ahead:
+            return 0
+        self._copied[(i - ahead) % n_chunks].synchronize()
+        return i - ahead + 1
+
+    def wait(self, position: int) -> None:
+        """The current stream waits for a layer."""
+        self._before[position].record()
+        torch.cuda.current_stream(self._memory.device.torch_device).wait_event(self.ready[position])
+        self._behind[position].record()
+        self._waited.append(position)
+
+    @property
+    def are_over(self) -> bool:
+        """Whether the device has come past all that it waited for."""
+        return bool(self._waited) and self._behind[self._waited[-1]].query()
+
+    def times(self, nbytes: int, first_bytes: int) -> StreamTimes:
+        """Of a step that is over."""
+        seconds = float(self._first.elapsed_time(self.ready[-1])) / 1e3
+        first = float(self._first.elapsed_time(self.ready[min(RING_LAYERS, len(self.ready)) - 1])) / 1e3
+        waited = sum(float(self._before[p].elapsed_time(self._behind[p])) for p in self._waited) / 1e3
+        return StreamTimes(nbytes, seconds, waited, first_bytes / first / 1e9 if first else 0.0)
+
+
+def _after(earlier: Run | None, run: Run) -> Run:
+    """Both, one after the other."""
+    if earlier is None:
+        return run
+    first: Callable[[], None] = earlier
+
+    def both() -> None:
+        first()
+        run()
+
+    return both

@@ -243,7 +243,7 @@ def _on_devices(
         placed.state_slots,
         placed.executor,
         Residency(placed.holdings, _read_per_token(file, graph)),
-        notes + placed.executor.notes,
+        (*notes, *placed.notes),
         placed.names,
         owning,
     )

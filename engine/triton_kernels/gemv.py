@@ -14,7 +14,7 @@ from torch import Tensor
 from engine.arch.spec import Act
 from engine.triton_kernels.activations import act_arguments, capped, gated
 from engine.triton_kernels.formats import BLOCKS
-from engine.triton_kernels.products import partial_products
+from engine.triton_kernels.products import partial_products, partial_products_of_two
 from engine.triton_kernels.tensors import Acts, Matrix
 
 FEW_ROWS = 8
@@ -61,10 +61,10 @@ def _one(
     W, B, out, n_out, out_step, tile, V, X, S, T, n_rows,
     FORMAT: tl.constexpr, RB: tl.constexpr, HAS_BIAS: tl.constexpr, F32: tl.constexpr, ADD: tl.constexpr,
     SOFTCAP: tl.constexpr, K: tl.constexpr, M: tl.constexpr, R: tl.constexpr, H: tl.constexpr, EVEN: tl.constexpr,
-    ASM: tl.constexpr,
+    ASM: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
     row, last = tile * R, tl.minimum(n_out - tile * R, R) - 1
-    acc = partial_products(W, row.to(tl.int64) * RB, last, V, X, S, T, 0, n_rows, FORMAT, F32, K, RB, M, R, H, EVEN, ASM)
+    acc = partial_products(W, row.to(tl.int64) * RB, last, V, X, S, T, 0, n_rows, FORMAT, F32, K, RB, M, R, H, EVEN, ASM, EARLY)
     _place(out, B, tl.sum(acc, 2), row, last, n_rows, out_step, HAS_BIAS, ADD, SOFTCAP, M, R)
 
 
@@ -76,30 +76,56 @@ def _linear(
     F_2: tl.constexpr, RB_2: tl.constexpr, HAS_B2: tl.constexpr, F_3: tl.constexpr, RB_3: tl.constexpr, HAS_B3: tl.constexpr,
     N_MATRICES: tl.constexpr, F32: tl.constexpr, ADD: tl.constexpr, SOFTCAP: tl.constexpr,
     K: tl.constexpr, M: tl.constexpr, R: tl.constexpr, H: tl.constexpr, EVEN: tl.constexpr, ASM: tl.constexpr,
+    EARLY: tl.constexpr,
 ):  # fmt: skip
     """Each program computes R rows of one of the matrices, which lie one behind the other in the grid."""
     tile = tl.program_id(0)
     t0 = tl.cdiv(n0, R)
     if N_MATRICES == 1:
-        _one(W0, B0, O0, n0, s0, tile, V, X, S, T, n_rows, F_0, RB_0, HAS_B0, F32, ADD, SOFTCAP, K, M, R, H, EVEN, ASM)
+        _one(W0, B0, O0, n0, s0, tile, V, X, S, T, n_rows, F_0, RB_0, HAS_B0, F32, ADD, SOFTCAP, K, M, R, H, EVEN, ASM, EARLY)
     else:
         t1 = t0 + tl.cdiv(n1, R)
         if tile < t0:
-            _one(W0, B0, O0, n0, s0, tile, V, X, S, T, n_rows, F_0, RB_0, HAS_B0, F32, ADD, SOFTCAP, K, M, R, H, EVEN, ASM)
+            _one(W0, B0, O0, n0, s0, tile, V, X, S, T, n_rows, F_0, RB_0, HAS_B0, F32, ADD, SOFTCAP, K, M, R, H, EVEN, ASM, EARLY)
         elif tile < t1:
-            _one(W1, B1, O1, n1, s1, tile - t0, V, X, S, T, n_rows, F_1, RB_1, HAS_B1, F32, ADD, SOFTCAP, K, M, R, H, EVEN, ASM)
+            _one(
+                W1,
+                B1,
+                O1,
+                n1,
+                s1,
+                tile - t0,
+                V,
+                X,
+                S,
+                T,
+                n_rows,
+                F_1,
+                RB_1,
+                HAS_B1,
+                F32,
+                ADD,
+                SOFTCAP,
+                K,
+                M,
+                R,
+                H,
+                EVEN,
+                ASM,
+                EARLY,
+            )
         if N_MATRICES > 2:
             t2 = t1 + tl.cdiv(n2, R)
             if (tile >= t1) & (tile < t2):
                 _one(
                     W2, B2, O2, n2, s2, tile - t1, V, X, S, T, n_rows, F_2, RB_2, HAS_B2, F32, ADD, SOFTCAP, K, M, R, H,
-                    EVEN, ASM,
+                    EVEN, ASM, EARLY,
                 )  # fmt: skip
             if N_MATRICES > 3:  # noqa: SIM102 - a constant and a value
                 if tile >= t2:
                     _one(
                         W3, B3, O3, n3, s3, tile - t2, V, X, S, T, n_rows, F_3, RB_3, HAS_B3, F32, ADD, SOFTCAP, K, M, R, H,
-                        EVEN, ASM,
+                        EVEN, ASM, EARLY,
                     )  # fmt: skip
 
 
@@ -109,12 +135,19 @@ def _gated_linear(
     F_0: tl.constexpr, RB_0: tl.constexpr, HAS_B0: tl.constexpr, F_1: tl.constexpr, RB_1: tl.constexpr, HAS_B1: tl.constexpr,
     F32: tl.constexpr, ACT: tl.constexpr, ALPHA: tl.constexpr, LIMIT: tl.constexpr,
     K: tl.constexpr, M: tl.constexpr, R: tl.constexpr, H: tl.constexpr, EVEN: tl.constexpr, ASM: tl.constexpr,
+    EARLY: tl.constexpr,
 ):  # fmt: skip
     tile = tl.program_id(0)
     row, last = tile * R, tl.minimum(n_out - tile * R, R) - 1
     at = row.to(tl.int64)
-    g = tl.sum(partial_products(W0, at * RB_0, last, V, X, S, T, 0, n_rows, F_0, F32, K, RB_0, M, R, H, EVEN, ASM), 2)
-    u = tl.sum(partial_products(W1, at * RB_1, last, V, X, S, T, 0, n_rows, F_1, F32, K, RB_1, M, R, H, EVEN, ASM), 2)
+    if F_0 == F_1:
+        g, u = partial_products_of_two(
+            W0, at * RB_0, W1, at * RB_0, last, V, X, S, T, 0, n_rows, F_0, F32, K, RB_0, M, R, H, EVEN, ASM, EARLY
+        )
+    else:
+        g = partial_products(W0, at * RB_0, last, V, X, S, T, 0, n_rows, F_0, F32, K, RB_0, M, R, H, EVEN, ASM, EARLY)
+        u = partial_products(W1, at * RB_1, last, V, X, S, T, 0, n_rows, F_1, F32, K, RB_1, M, R, H, EVEN, ASM)
+    g, u = tl.sum(g, 2), tl.sum(u, 2)
     r = tl.minimum(tl.arange(0, R)[None, :], last)
     if HAS_B0:
         g += tl.load(B0 + row + r)
@@ -132,9 +165,13 @@ def linear_of_few(
     add: bool,
     softcap: float,
     asm: bool,
+    early: bool = False,
     tile: Tile | None = None,
 ) -> None:
-    """outs = (or +=) products of acts with each matrix, at most MOST_MATRICES, plus biases; capped where softcap is not 0."""
+    """outs = (or +=) products of acts with each matrix, at most MOST_MATRICES, plus biases; capped where softcap is not 0.
+
+    early: the device can launch it before its input is complete.
+    """
     n_rows, k = outs[0].shape[0], matrices[0].n_in
     largest = max(matrices, key=lambda matrix: matrix.n_out)
     tile = tile or tile_of(largest.format, k, sum(matrix.n_out for matrix in matrices), n_rows)
@@ -150,7 +187,8 @@ def linear_of_few(
     grid = (sum(triton.cdiv(matrix.n_out, tile.rows) for matrix in matrices),)
     _linear[grid](
         *few_rows(acts), n_rows, *tensors, **constants, N_MATRICES=len(matrices), F32=acts.codes is None, ADD=add,
-        SOFTCAP=softcap, K=k, M=m, R=tile.rows, H=tile.pairs, EVEN=even, ASM=asm, num_warps=tile.warps,
+        SOFTCAP=softcap, K=k, M=m, R=tile.rows, H=tile.pairs, EVEN=even, ASM=asm, EARLY=early, num_warps=tile.warps,
+        **launched(early),
     )  # fmt: skip
 
 
@@ -163,6 +201,7 @@ def gated_linear_of_few(
     act: Act,
     *,
     asm: bool,
+    early: bool = False,
     tile: Tile | None = None,
 ) -> None:
     """out = act(gate x) * up x."""
@@ -176,8 +215,14 @@ def gated_linear_of_few(
         F_0=gate.format, RB_0=gate.row_bytes, HAS_B0=biases[0] is not None,
         F_1=up.format, RB_1=up.row_bytes, HAS_B1=biases[1] is not None, F32=acts.codes is None,
         ACT=name, ALPHA=alpha, LIMIT=limit, K=gate.n_in, M=m, R=tile.rows, H=tile.pairs,
-        EVEN=m == n_rows and gate.n_out % tile.rows == 0, ASM=asm, num_warps=tile.warps,
+        EVEN=m == n_rows and gate.n_out % tile.rows == 0, ASM=asm, EARLY=early,
+        num_warps=tile.warps, **launched(early),
     )  # fmt: skip
+
+
+def launched(early: bool) -> dict[str, bool]:
+    """How: `launch_pdl` is an option of NVIDIA's devices only."""
+    return {"launch_pdl": True} if early else {}
 
 
 def _or(tensor: Tensor | None, other: Tensor) -> Tensor:

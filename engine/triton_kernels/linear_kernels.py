@@ -83,7 +83,7 @@ class LinearKernels:
         if epilogue != "store" and epilogue != "add":
             gate, up = matrices
             if few:
-                gemv.gated_linear_of_few(acts, gate, up, biases, outs[0], epilogue, asm=self._asm)
+                gemv.gated_linear_of_few(acts, gate, up, biases, outs[0], epilogue, asm=self._asm, early=self._early)
             else:
                 gemm.gated_linear_of_many(acts, gate, up, biases, outs[0], epilogue, self._workspace, asm=self._asm)
             return
@@ -93,7 +93,9 @@ class LinearKernels:
             return
         for i in range(0, len(matrices), MOST_MATRICES):
             part = slice(i, i + MOST_MATRICES)
-            gemv.linear_of_few(acts, matrices[part], biases[part], outs[part], add=add, softcap=softcap, asm=self._asm)
+            gemv.linear_of_few(
+                acts, matrices[part], biases[part], outs[part], add=add, softcap=softcap, asm=self._asm, early=self._early
+            )
 
     def route(
         self,

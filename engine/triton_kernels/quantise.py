@@ -7,6 +7,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from engine.triton_kernels.gemv import launched
 from engine.triton_kernels.tensors import HALVED, Acts, NormWeight
 
 _CHUNK = 1024  # values a program stores where no norm needs the whole row
@@ -23,15 +24,18 @@ def _prepare(
     EARLY: launched before the launch before it has ended, whose end it waits for; that takes half a microsecond off the 2.0 that
     a row of 4096 takes on an H200.
     """
-    if EARLY:
-        tl.extra.cuda.gdc_wait()
-    row = tl.program_id(0).to(tl.int64)
-    source = tl.load(rows + row).to(tl.int64) if GATHER else row
     j = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     inside = j < WIDTH
+    if NORM:
+        w = tl.load(weight + j, mask=inside, other=0.0)
+    if EARLY:
+        tl.extra.cuda.gdc_wait()
+        tl.extra.cuda.gdc_launch_dependents()  # which may load weights meanwhile
+    row = tl.program_id(0).to(tl.int64)
+    source = tl.load(rows + row).to(tl.int64) if GATHER else row
     y = tl.load(x + source * x_step + j, mask=inside, other=0.0)
     if NORM:
-        y = y * (1.0 / tl.sqrt_rn(tl.sum(y * y, 0) / WIDTH + eps)) * tl.load(weight + j, mask=inside, other=0.0)
+        y = y * (1.0 / tl.sqrt_rn(tl.sum(y * y, 0) / WIDTH + eps)) * w
     if VALUES:
         tl.store(values + row * WIDTH + j, y, mask=inside)
     if HALVES:
@@ -60,5 +64,5 @@ def prepare(x: Tensor, acts: Acts, rows: Tensor | None, norm: NormWeight | None,
         0.0 if norm is None else norm.eps, WIDTH=width, BLOCK=block, GATHER=rows is not None, NORM=norm is not None,
         VALUES=acts.values is not None, HALVES=acts.halves is not None, CODES=acts.codes is not None,
         EARLY=early, HALVED=HALVED, num_warps=max(1, min(16, block // 256)),
-        **({"launch_pdl": True} if early else {}),  # an option of NVIDIA's devices only
+        **launched(early),
     )  # fmt: skip

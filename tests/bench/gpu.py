@@ -158,6 +158,7 @@ def speed(
                 model.step(batch(part, at, int(at + len(part) == prompt)))
             prefill.append(time.perf_counter() - started)
         out["prefill_tok_s"] = [round(prompt / one, 1) for one in prefill]
+        bring(model, out)
         out["prefill_median"] = round(prompt / median(prefill[1:] or prefill), 1)
         steps = []
         for i in range(N_DECODE):
@@ -185,6 +186,19 @@ def speed(
         model.close()
         torch.cuda.empty_cache()
         out["bytes_after_close"] = torch.cuda.memory_allocated()
+
+
+def bring(model: Any, out: Result) -> None:
+    """How the CPU's experts came to the GPU in the last chunk: GB/s, and the part of that time it computed meanwhile."""
+    for times in model.executor.stream_times:
+        out["stream"] = {
+            "gbps": round(times.nbytes / times.copy_s / 1e9, 1),
+            "first_layers_gbps": round(times.gbps, 1),
+            "copy_ms": round(1e3 * times.copy_s, 1),
+            "waited_ms": round(1e3 * times.waited_s, 1),
+            "overlap": round(1 - times.waited_s / times.copy_s, 3),
+            "from_rows": model.executor.stream_choice.least_rows,
+        }
 
 
 def settle(model: Any) -> float:

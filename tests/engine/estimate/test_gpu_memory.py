@@ -9,11 +9,13 @@ import pytest
 
 from engine.arch.units import UnitId
 from engine.estimate.memory import Estimator
-from engine.hardware.machine import this_machine
+from engine.hardware.gpus import GpuInfo
+from engine.hardware.machine import Machine, this_machine
 from engine.placement.file import to_json
 from engine.placement.options import LoadOptions
 from engine.placement.placement import Gpu, Numa, default_placement
 from engine.placement.source import resolve_source
+from engine.placement.streaming import CHUNK_BYTES, CHUNKS
 from engine.runtime.loader import load
 from kernels_pyx.executor import AbortFlag
 from tests.helpers.described import Described, model
@@ -31,8 +33,9 @@ BITS_8 = replace(F16, k_type="q8_0", v_type="int8")
         replace(F16, placement="-ngl 99"),
         replace(F16, placement="-ngl 99 -ts 1,1 -ot exps=CPU"),
         replace(BITS_8, placement="-ngl 2"),
+        replace(F16, placement="-ngl 99 -ts 1,1 -ot exps=CPU", stream_experts="on"),
     ],
-    ids=lambda options: options.placement,
+    ids=lambda options: f"{options.placement} {options.stream_experts}",
 )
 @pytest.mark.parametrize("name", MODELS)
 def test_bytes_are_those_of_the_ledger(monkeypatch: pytest.MonkeyPatch, name: str, options: LoadOptions) -> None:
@@ -70,3 +73,39 @@ def check_against_the_ledger(one: Described, options: LoadOptions) -> None:
         # What only prompts need is derived with the first of them.
         assert there.derived * 0.5 <= held.get("derived", 0) <= there.derived
         assert abs(there.workspace + there.other - held.get("workspace", 0)) < 8 << 20
+
+
+def test_the_ring_for_experts_on_their_way_is_counted_to_the_byte(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LAYERDECK_GPU", "emulate:2")
+    one = model("qwen3moe")
+    figures: list[list[int]] = []
+    for mode in ("off", "on"):
+        options = replace(F16, placement="-ngl 99 -ts 1,1 -ot exps=CPU", stream_experts=mode)  # type: ignore[arg-type]
+        machine = this_machine()
+        placement = resolve_source(options.placement, *one, machine.gpus, options).placement
+        estimate = Estimator(one.spec, one.graph, one.file.tensors, options, machine).estimate(placement)
+        loaded = load(one.file, one.spec, one.graph, options, lambda phase, done, total: None, AbortFlag())
+        for device in (Numa(0), Gpu(0), Gpu(1)):
+            held = sum(h.nbytes for h in loaded.residency.holdings if (h.device, h.owner) == (device, "workspace"))
+            figures.append([estimate.of(device).workspace, held])
+        loaded.close()
+    for off, on in zip(figures[:3], figures[3:], strict=True):
+        counted, held = on[0] - off[0], on[1] - off[1]
+        assert counted > 0 and abs(counted - held) < 64 << 10
+    pinned = 2 * CHUNKS * CHUNK_BYTES
+    assert pinned <= figures[3][0] - figures[0][0] < pinned + (1 << 20)
+
+
+def test_where_the_ring_does_not_fit_the_estimate_is_without_it() -> None:
+    one = model("qwen3moe")
+    options = replace(F16, placement="-ngl 99 -ot exps=CPU", stream_experts="on")
+    roomy = Machine(64 << 30, 64 << 30, (GpuInfo(0, "a", 1 << 40, 1 << 40),))
+    placement = resolve_source(options.placement, *one, roomy.gpus, options).placement
+    with_ring = Estimator(one.spec, one.graph, one.file.tensors, options, roomy).estimate(placement).of(Gpu(0)).used
+    full = replace(roomy, gpus=(GpuInfo(0, "a", 1 << 40, with_ring - 1),))
+    without = Estimator(one.spec, one.graph, one.file.tensors, options, full).estimate(placement)
+    assert without.fits and without.of(Gpu(0)).used < with_ring
+    off = replace(options, stream_experts="off")
+    assert (
+        without.of(Gpu(0)).used == Estimator(one.spec, one.graph, one.file.tensors, off, full).estimate(placement).of(Gpu(0)).used
+    )
