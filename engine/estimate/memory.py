@@ -31,6 +31,7 @@ from engine.program.lane_latent import ABSORBED_ROWS
 from engine.program.lower import DECODE_BUCKETS, lower
 from engine.program.plan import Lane, Plan
 from engine.quants.formats import BY_ID
+from engine.quants.padding import padded_bytes
 
 CONTEXT_BYTES = 500 << 20
 """What a process takes of a GPU before it has anything on it: the driver's context and the code of the libraries."""
@@ -226,8 +227,10 @@ class Estimator:
 
     def _weights(self, device: Device, placement: Placement) -> int:
         names = {use.name for use in self._here(device, placement) if use.use == "matrix"}
-        align = GPU_ALIGN if isinstance(device, Gpu) else 1
-        return sum(-(-self._tensors[name].nbytes // align) * align for name in names)
+        found = [self._tensors[name] for name in names]
+        if not isinstance(device, Gpu):
+            return sum(one.nbytes for one in found)
+        return sum(-(-padded_bytes(one.type_name, one.nbytes) // GPU_ALIGN) * GPU_ALIGN for one in found)
 
     def _derived(self, device: Device, placement: Placement) -> int:
         on_gpu = isinstance(device, Gpu)

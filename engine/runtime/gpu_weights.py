@@ -1,4 +1,4 @@
-"""The weights of one GPU: the bytes of the file as they are, and what its lane needs beside them in f32.
+"""The weights of one GPU: the bytes of the file, blocks padded where wide loads need it, and what its lane needs beside in f32.
 
 Which tensors lie on the device is known before anything is read: their room is taken first, ops are bound to it, then the bytes
 are brought. They go through small pinned buffers; no second copy of the model is made in the machine's memory.
@@ -19,11 +19,12 @@ from torch import Tensor
 from engine.arch.spec import HeadMatrices, Norm, Rope, Temperature
 from engine.errors import Cancelled, EngineBug
 from engine.gguf.info import TensorInfo
-from engine.quants.formats import BY_ID
+from engine.quants.padding import PADDED, padded_bytes
 from engine.runtime.derived import derive
 from engine.runtime.gpu import GpuDevice, GpuMemory, guarded
 from engine.runtime.rope_table import RopeTables
 from engine.runtime.weights import Weights
+from engine.triton_kernels.formats import padded as padded_format
 from engine.triton_kernels.tensors import Matrix, NormWeight
 from kernels_pyx.executor import AbortFlag
 
@@ -36,11 +37,15 @@ STAGERS = 4
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """Bytes [start, start + into.numel()) of a tensor, on their way to `into`."""
+    """Bytes [start, start + nbytes) of a tensor, on their way to `into`: uint8 [n, m], m bytes of the file a row."""
 
     tensor: TensorInfo
     start: int
     into: Tensor
+
+    @property
+    def nbytes(self) -> int:
+        return self.into.numel()
 
 
 class GpuWeights:
@@ -59,21 +64,23 @@ class GpuWeights:
         self._tensors = sorted((weights.tensor(name) for name in set(matrices)), key=lambda one: (one.shard, one.offset))
         self.nbytes = sum(tensor.nbytes for tensor in self._tensors)
         self._raw: dict[str, Tensor] = {}
+        self._lent: set[str] = set()
         self._vectors: dict[str, Tensor] = {}
         self._derived: dict[HeadMatrices, Matrix] = {}
         self._tables: dict[Rope | Temperature, Tensor] = {}
         at, starts = 0, []
         for tensor in self._tensors:
             starts.append(at)
-            at += -(-tensor.nbytes // ALIGN) * ALIGN
+            at += -(-padded_bytes(tensor.type_name, tensor.nbytes) // ALIGN) * ALIGN
         if not at:
             return
         room = memory.allocate((at,), torch.uint8, "weights", f"the weights of {len(starts)} tensors")
         for tensor, start in zip(self._tensors, starts, strict=True):
-            self._raw[tensor.name] = room[start : start + tensor.nbytes]
+            self._raw[tensor.name] = room[start : start + padded_bytes(tensor.type_name, tensor.nbytes)]
 
     def lend(self, name: str, room: Tensor) -> None:
-        """The bytes of a matrix that somebody else brings, and keeps there while it is read."""
+        """The bytes of a matrix that somebody else brings as the file holds them, and keeps there while it is read."""
+        self._lent.add(name)
         self._raw[name] = room
 
     def upload(self, progress: Callable[[int], None], abort: AbortFlag) -> None:
@@ -89,19 +96,31 @@ class GpuWeights:
             if abort.is_set:
                 raise Cancelled("loading was stopped")
             stage.bring(piece)
-            return piece.into.numel()
+            return piece.nbytes
 
         done = 0
         with ThreadPoolExecutor(1 if self._memory.device.emulated else STAGERS, "upload") as threads:
             for nbytes in threads.map(bring, pieces):
                 done += nbytes
                 progress(done)
+        stage.close()
 
     def _pieces(self) -> Iterator[_Piece]:
         for tensor in self._tensors:
             raw = self._raw[tensor.name]
-            for start in range(0, tensor.nbytes, STAGED_BYTES):
-                yield _Piece(tensor, start, raw[start : start + STAGED_BYTES])
+            stored, padded = PADDED.get(tensor.type_name, (0, 0))
+            if not stored:
+                for start in range(0, tensor.nbytes, STAGED_BYTES):
+                    yield _Piece(tensor, start, raw[start : start + STAGED_BYTES].view(1, -1))
+                continue
+            blocks, at_once = raw.view(-1, padded)[:, :stored], STAGED_BYTES // stored
+            for first in range(0, len(blocks), at_once):
+                yield _Piece(tensor, first * stored, blocks[first : first + at_once])
+
+    def _form(self, tensor: TensorInfo, n_in: int) -> tuple[str, int]:
+        """The format in which a matrix lies here, and bytes of its rows."""
+        name, row_bytes = tensor.type_name, tensor.nbytes * n_in // tensor.n_elements
+        return (name, row_bytes) if tensor.name in self._lent else (padded_format(name), padded_bytes(name, row_bytes))
 
     def matrix(
         self,
@@ -122,10 +141,11 @@ class GpuWeights:
         """
         tensor = self._weights.matrix(name, n_in)
         all_rows = tensor.n_elements // n_in
-        rows, stride = all_rows // n_matrices // n_parts, tensor.nbytes // all_rows
+        rows = all_rows // n_matrices // n_parts
+        form, stride = self._form(tensor, n_in)
         return Matrix(
             data=self._bytes(name),
-            format=BY_ID[tensor.type_id].name,
+            format=form,
             n_in=n_in,
             n_out=rows if n_rows is None else n_rows,
             row_bytes=stride,
@@ -138,8 +158,8 @@ class GpuWeights:
         """The matrices of all heads, n_matrices of them; made here where the file holds them the wrong way round."""
         if not part.transposed:
             tensor = self._weights.matrix(part.weight, part.n_in)
-            row_bytes = tensor.nbytes * part.n_in // tensor.n_elements
-            format, first, step = BY_ID[tensor.type_id].name, part.first * row_bytes, part.step * row_bytes
+            format, row_bytes = self._form(tensor, part.n_in)
+            first, step = part.first * row_bytes, part.step * row_bytes
             return Matrix(self._bytes(part.weight), format, part.n_in, part.n_out, row_bytes, first, part.n_heads, step)
         if part not in self._derived:
             raw, form = derive(self._weights, part, f32=self._f32)
@@ -204,7 +224,14 @@ class _Direct:
         self._weights = weights
 
     def bring(self, piece: _Piece) -> None:
-        self._weights.read_into(piece.tensor, piece.start, piece.into.numpy())
+        into = piece.into.numpy()
+        room = into if into.flags.c_contiguous else np.empty(into.shape, np.uint8)
+        self._weights.read_into(piece.tensor, piece.start, room.reshape(-1))
+        if room is not into:
+            into[:] = room
+
+    def close(self) -> None:
+        """Nothing is kept."""
 
 
 class _Staged:
@@ -220,11 +247,17 @@ class _Staged:
             if not hasattr(self._own, "buffer"):
                 self._own.buffer = torch.empty(STAGED_BYTES, dtype=torch.uint8, pin_memory=True)
                 self._own.stream = torch.cuda.Stream(self._device.torch_device)
-            buffer = self._own.buffer[: piece.into.numel()]
+            buffer = self._own.buffer[: piece.nbytes]
             self._weights.read_into(piece.tensor, piece.start, buffer.numpy())
             with torch.cuda.stream(self._own.stream):
-                piece.into.copy_(buffer, non_blocking=True)
+                arrived = buffer if piece.into.is_contiguous() else buffer.to(piece.into.device, non_blocking=True)
+                piece.into.copy_(arrived.view(piece.into.shape), non_blocking=True)
             self._own.stream.synchronize()
+
+    def close(self) -> None:
+        """Gives back what blocks passed through on the device, to be spread."""
+        with guarded(self._device):
+            torch.cuda.empty_cache()
 
 
 def check_supported(unsupported: Sequence[tuple[str, str]], device: GpuDevice) -> str | None:

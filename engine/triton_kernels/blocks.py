@@ -5,14 +5,14 @@ Pair p of a row are its runs `run` and `run + SPAN`, see `first_run`; a row has 
 pairs: `lo`, `hi`: int32 words of four signed 8-bit codes, [.., 4] a run; `dl`, `dh`, `ml`, `mh`: f32; a value is d * code - m.
 Where the format has no m it is d, and not to be used.
 
-Arguments: W, uint8 pointer to the matrix, 4-byte aligned; origin, int64 bytes from there to the first row of the tile; r, p, i:
-row of the tile, pair, and word of a run, int32 tensors that broadcast to [1, R, H, 4]; rh, ph: rows and pairs of the shape that
-d and m are wanted in. RB: bytes of a row. SKIP: bytes of whole blocks to go further. Addresses are summed in an order that
-leaves rows and SKIP, which are constants, to the loads themselves: with an addition of 64 bits for each load, half of all
-instructions would be additions.
+Arguments: W, uint8 pointer to the matrix, 4-byte aligned, 16 where padded; origin, int64 bytes from there to the first row of the
+tile; r, p, i: row of the tile, pair, and word of a run, int32 tensors that broadcast to [1, R, H, 4]; rh, ph: rows and pairs of
+the shape that d and m are wanted in. RB: bytes of a row. SKIP: bytes of whole blocks to go further. Addresses are summed in an
+order that leaves rows and SKIP, which are constants, to the loads themselves: with an addition of 64 bits for each load, half of
+all instructions would be additions.
 
-Blocks are read as they lie in the file: with 16-byte loads where the format aligns them, else as 16-bit halves of words. Layouts:
-`engine.quants.reference` and the GGUF specification.
+Blocks are read as they lie in the file: with 16-byte loads where the format aligns them, else as 16-bit halves of words. Those of
+padded formats lie 16-byte aligned, their contents are the same. Layouts: `engine.quants.reference` and the GGUF specification.
 """
 
 from __future__ import annotations
@@ -225,6 +225,20 @@ def _q6_k(W, origin, r, p, i, rh, ph, RB: tl.constexpr, SKIP: tl.constexpr):
 
 
 @triton.jit
+def _q6_k_padded(W, origin, r, p, i, rh, ph, RB: tl.constexpr, SKIP: tl.constexpr):
+    # As Q6_K, in blocks of 224 bytes. Sectors of low bits are read once, those of high bits by pairs p and p + 2.
+    packed = tl.load(_words(W, origin, p // 8 * 56 + p % 8 * 4 + i, r, RB, SKIP), eviction_policy="evict_first")
+    high = _word(W, origin, p // 8 * 56 + 32 + p % 8 // 4 * 8 + p % 2 * 4 + i, r, RB, SKIP) >> p % 4 // 2 * 2
+    d = _half(W, origin, ph // 8 * 112, rh, RB, SKIP + 208)
+    eight = (W + origin).to(tl.pointer_type(tl.int64)) + ph // 8 * 28 + ph % 8 // 4 + rh * (RB // 8) + (SKIP + 192) // 8
+    scales = tl.load(eight) >> (ph % 4 * 8)
+    dl, dh = d * scales.to(tl.int8).to(tl.float32), d * (scales >> 32).to(tl.int8).to(tl.float32)
+    lo = (packed & NIBBLES) | (high & THREES) << 4
+    hi = ((packed >> 4) & NIBBLES) | ((high >> 4) & THREES) << 4
+    return less(lo, THIRTY_TWOS), less(hi, THIRTY_TWOS), dl, dh, dl, dh
+
+
+@triton.jit
 def _iq4_xs(W, origin, r, p, i, rh, ph, RB: tl.constexpr, SKIP: tl.constexpr, ASM: tl.constexpr):
     lo, hi = iq4_values(_word(W, origin, p // 8 * 34 + 2 + p % 8 * 4 + i, r, RB, SKIP), ASM)
     head, g = _words(W, origin, ph // 8 * 34, rh, RB, SKIP), ph % 8
@@ -274,6 +288,8 @@ def load_pairs(
         return _q3_k(W, origin, r, p, i, rh, ph, RB, SKIP)
     elif FORMAT == "Q6_K":
         return _q6_k(W, origin, r, p, i, rh, ph, RB, SKIP)
+    elif FORMAT == "Q6_K_PADDED":
+        return _q6_k_padded(W, origin, r, p, i, rh, ph, RB, SKIP)
     else:
         tl.static_assert(FORMAT == "IQ4_XS")
         return _iq4_xs(W, origin, r, p, i, rh, ph, RB, SKIP, ASM)

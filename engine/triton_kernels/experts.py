@@ -9,7 +9,7 @@ from torch import Tensor
 
 from engine.arch.spec import Act
 from engine.triton_kernels.activations import act_arguments, gated, sigmoid
-from engine.triton_kernels.formats import BLOCKS
+from engine.triton_kernels.formats import BLOCKS, WIDE
 from engine.triton_kernels.gemv import Tile, few_rows, weights_of
 from engine.triton_kernels.products import partial_products, partial_products_of_two
 from engine.triton_kernels.tensors import Acts, Choice, Matrix
@@ -19,7 +19,7 @@ def expert_tile(format: str, n_in: int) -> Tile:
     """The tile for experts' matrices of this shape."""
     if BLOCKS[format].is_float:
         return Tile(2, 64, 2)
-    wide = format in ("Q4_K", "Q5_K")
+    wide = format in WIDE
     if n_in >= 2048:
         return Tile(1, 64 if wide else 32, 2)
     return Tile(1, 32 if wide else 16, 1)

@@ -1,8 +1,13 @@
-"""The formats whose blocks GPU kernels read, and the shape of these blocks. Needs no native module, as the kernels do not."""
+"""The formats whose blocks GPU kernels read, and the shape of these blocks. Needs no native module, as the kernels do not.
+
+Their names are those of the file, and `padded` for what lies on the device with room behind each block.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+
+from engine.quants.padding import PADDED
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +47,19 @@ BLOCKS: dict[str, Blocks] = {
     "Q4_K": Blocks(256, 144, span=2, has_min=True),
     "Q5_K": Blocks(256, 176, span=2, has_min=True),
     "Q6_K": Blocks(256, 210, span=4),
+    "Q6_K_PADDED": Blocks(256, PADDED["Q6_K"][1], span=4),
     "IQ4_NL": Blocks(32, 18),
     "IQ4_XS": Blocks(256, 136),
     "MXFP4": Blocks(32, 17),
 }
+
+WIDE = frozenset({"Q4_K", "Q5_K", "Q6_K_PADDED"})
+"""Formats whose blocks lie so that a thread takes 16 bytes of codes with one load."""
+
+
+def padded(format: str) -> str:
+    """The format in which weights of a file's format lie on a device that keeps them."""
+    return f"{format}_PADDED" if format in PADDED else format
 
 
 def unsupported(format: str) -> str | None:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from engine.arch.spec import Act
 from engine.triton_kernels.activations import act_arguments, capped, gated
-from engine.triton_kernels.formats import BLOCKS
+from engine.triton_kernels.formats import BLOCKS, WIDE
 from engine.triton_kernels.products import partial_products, partial_products_of_two
 from engine.triton_kernels.tensors import Acts, Matrix
 
@@ -36,7 +36,7 @@ def tile_of(format: str, n_in: int, n_out: int, n_rows: int) -> Tile:
     if BLOCKS[format].is_float:
         return Tile(2 if n_rows <= 2 else 1, 128, 4)  # 512 columns at a time
     warps = 4 if n_in >= 4096 else 2 if n_in >= 2048 else 1
-    if format in ("Q4_K", "Q5_K"):
+    if format in WIDE:
         # One row a program, all of it at once: on an H200, more rows a program leave fewer loads under way, and are slower.
         return Tile(1, 32 * warps, warps)
     # Threads hold single words of these: two rows share what is loaded of the activations.
@@ -240,7 +240,8 @@ def weights_of(matrix: Matrix) -> Tensor:
     """
     weights = matrix.data[matrix.first :]
     size = BLOCKS[matrix.format].type_size
-    alignment = 2 if size % 4 == 2 else 4  # of 17 bytes too, which are taken from aligned words
+    # 4 for 17 bytes too, which are taken from aligned words.
+    alignment = 16 if matrix.format.endswith("_PADDED") else 2 if size % 4 == 2 else 4
     if weights.data_ptr() % alignment:
         raise ValueError(f"{matrix.format} weights at byte {matrix.first} of their tensor are not {alignment}-byte aligned")
     return weights

@@ -195,10 +195,10 @@ def partial_products_of_two(
     TWO: tl.constexpr = True,
 ):  # fmt: skip
     """The same of two matrices of one format, whose weights are under way at the same time. TWO: for `partial_products`."""
-    SPAN: tl.constexpr = (
-        4 if FORMAT == "Q6_K" else 2 if FORMAT == "Q4_K" or FORMAT == "Q5_K" or FORMAT == "Q2_K" or FORMAT == "Q3_K" else 1
-    )
-    VECTOR: tl.constexpr = 4 if FORMAT == "Q4_K" or FORMAT == "Q5_K" else 2 if FORMAT == "Q5_1" or FORMAT == "IQ4_XS" else 1
+    SIX: tl.constexpr = FORMAT == "Q6_K" or FORMAT == "Q6_K_PADDED"
+    SPAN: tl.constexpr = 4 if SIX else 2 if FORMAT == "Q4_K" or FORMAT == "Q5_K" or FORMAT == "Q2_K" or FORMAT == "Q3_K" else 1
+    WIDE: tl.constexpr = FORMAT == "Q4_K" or FORMAT == "Q5_K" or FORMAT == "Q6_K_PADDED"
+    VECTOR: tl.constexpr = 4 if WIDE else 2 if FORMAT == "Q5_1" or FORMAT == "IQ4_XS" else 1
     HAS_MIN: tl.constexpr = FORMAT == "Q4_K" or FORMAT == "Q5_K" or FORMAT == "Q2_K" or FORMAT == "Q4_1" or FORMAT == "Q5_1"
     FLOATS: tl.constexpr = FORMAT == "F32" or FORMAT == "F16" or FORMAT == "BF16"
     if FLOATS:

@@ -15,10 +15,10 @@ HALVED = 16.0
 
 @dataclass(frozen=True, slots=True)
 class Matrix:
-    """One matrix or n_matrices of one size, quantised as the file holds them.
+    """One matrix or n_matrices of one size, quantised as the file holds them, blocks padded or not.
 
     data: uint8, one-dimensional, contiguous. Row r of matrix m are the row_bytes bytes from first + m * step + r * row_bytes on:
-    n_in values in blocks of `format` (a name of `engine.quants.formats.BY_NAME`).
+    n_in values in blocks of `format` (a name of `engine.triton_kernels.formats.BLOCKS`).
     """
 
     data: Tensor

@@ -13,6 +13,7 @@ from engine.arch.spec import Routing
 from engine.triton_kernels import experts, gemm, gemv, grouped, quantise, route
 from engine.triton_kernels.experts import expert_tile
 from engine.triton_kernels.formats import BLOCKS
+from engine.triton_kernels.formats import WIDE as WIDE_FORMATS
 from engine.triton_kernels.gemv import Tile, tile_of
 from engine.triton_kernels.grouped import GroupTile, group_tile
 from engine.triton_kernels.linear_kernels import LinearKernels
@@ -26,7 +27,7 @@ TORCH = TorchKernels()
 Call = Callable[[], None]
 HALVES = {  # where blocks hold f16 scales
     "Q4_0": (0,), "Q4_1": (0, 2), "Q5_0": (0,), "Q5_1": (0, 2), "Q8_0": (0,), "Q2_K": (80, 82), "Q3_K": (108,), "Q4_K": (0, 2),
-    "Q5_K": (0, 2), "Q6_K": (208,), "IQ4_NL": (0,), "IQ4_XS": (0,), "MXFP4": (),
+    "Q5_K": (0, 2), "Q6_K": (208,), "Q6_K_PADDED": (208,), "IQ4_NL": (0,), "IQ4_XS": (0,), "MXFP4": (),
 }  # fmt: skip
 
 
@@ -265,22 +266,22 @@ GROUPS = [
 
 
 def tiles_for(fmt: str) -> list[Tile]:
-    return WIDE if fmt in ("Q4_K", "Q5_K") else NARROW
+    return WIDE if fmt in WIDE_FORMATS else NARROW
 
 
 def cases() -> Iterator[Callable[[], Case]]:
     """In the order of what matters most, should the time run out."""
-    q4, q6, q8 = "Q4_K", "Q6_K", "Q8_0"
+    q4, q6, q8 = "Q4_K", "Q6_K_PADDED", "Q8_0"
     for fmt in (q4, q8):
         yield lambda f=fmt: gated_case("8b gate+up", f, 4096, 12288, tiles_for(f)[:8])
         yield lambda f=fmt: linear_case("8b down", [(f, 4096)], 12288, tiles_for(f)[:8])
-    yield lambda: linear_case("8b down", [(q6, 4096)], 12288, NARROW)
+    yield lambda: linear_case("8b down", [(q6, 4096)], 12288, WIDE)
     yield lambda: linear_case("8b qkv", [(q4, 4096), (q4, 1024), (q6, 1024)], 4096, WIDE[:6])
     yield lambda: linear_case("8b out", [(q4, 4096)], 4096, WIDE)
-    yield lambda: linear_case("8b head", [(q6, 151936)], 4096, NARROW[:8])
+    yield lambda: linear_case("8b head", [(q6, 151936)], 4096, WIDE[:8])
     yield lambda: expert_case("30b up", q4, 2048, 768, list(UP), up=True)
     yield lambda: expert_case("30b down", q4, 768, 2048, list(DOWN), up=False)
-    yield lambda: expert_case("30b down", q6, 768, 2048, list(DOWN_NARROW), up=False)
+    yield lambda: expert_case("30b down", q6, 768, 2048, list(DOWN), up=False)
     yield lambda: linear_case("30b qkv", [(q4, 4096), (q4, 512), (q6, 512)], 2048, WIDE[:6])
     yield lambda: linear_case("30b out", [(q4, 2048)], 4096, WIDE)
     for rows in (512, 2048):
@@ -290,7 +291,7 @@ def cases() -> Iterator[Callable[[], Case]]:
         yield lambda m=rows: expert_case(f"30b down pp{m}", q6, 768, 2048, list(GROUPS), m, up=False)
     for rows in (2, 4, 8):
         yield lambda m=rows: gated_case(f"8b gate+up {m} rows", q4, 4096, 12288, WIDE[:4], m)
-        yield lambda m=rows: linear_case(f"8b down {m} rows", [(q6, 4096)], 12288, NARROW[:4], m)
+        yield lambda m=rows: linear_case(f"8b down {m} rows", [(q6, 4096)], 12288, WIDE[:4], m)
     yield lambda: linear_case("8b head", [(q4, 151936)], 4096, WIDE[:3])
     yield lambda: linear_case("8b head", [(q8, 151936)], 4096, NARROW[:3])
     yield lambda: linear_case("8b qkv", [(q8, 4096), (q8, 1024), (q8, 1024)], 4096, NARROW[:3])

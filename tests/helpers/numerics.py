@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.quants.formats import BY_NAME, QuantFormat
+from engine.quants.padding import PADDED
 
 U8 = npt.NDArray[np.uint8]
 F32 = npt.NDArray[np.float32]
@@ -108,3 +109,18 @@ def aligned(n_bytes: int, *, offset: int = 0) -> U8:
     raw = np.zeros(n_bytes + 64 + offset, np.uint8)
     start = -raw.ctypes.data % 64 + offset
     return raw[start : start + n_bytes]
+
+
+def file_format(name: str) -> str:
+    """The format of the file whose blocks a format of the GPU holds."""
+    return name.removesuffix("_PADDED")
+
+
+def as_stored(name: str, raw: U8) -> U8:
+    """Blocks of a file, [.., n] bytes, as `name` has them on a GPU; 255 where it has room between them."""
+    if name == file_format(name):
+        return raw
+    stored, padded = PADDED[file_format(name)]
+    made = np.full((*raw.shape[:-1], raw.shape[-1] // stored, padded), 255, np.uint8)
+    made[..., :stored] = raw.reshape(*raw.shape[:-1], -1, stored)
+    return made.reshape(*raw.shape[:-1], -1)

@@ -18,8 +18,9 @@ from engine.placement.source import resolve_source
 from engine.placement.streaming import CHUNK_BYTES, CHUNKS
 from engine.runtime.loader import load
 from kernels_pyx.executor import AbortFlag
-from tests.helpers.described import Described, model
+from tests.helpers.described import Described, described, model
 from tests.helpers.golden_models import MODELS
+from tests.helpers.models import need_goldens
 
 pytest.importorskip("torch", reason="emulated GPUs need torch")
 
@@ -41,6 +42,15 @@ BITS_8 = replace(F16, k_type="q8_0", v_type="int8")
 def test_bytes_are_those_of_the_ledger(monkeypatch: pytest.MonkeyPatch, name: str, options: LoadOptions) -> None:
     monkeypatch.setenv("LAYERDECK_GPU", "emulate:2")
     check_against_the_ledger(model(name), options)
+
+
+@pytest.mark.parametrize("name", ["q256-qwen3.Q6_K", "q256-qwen3moe.Q6_K", "q256-qwen35moe.Q4_K_M-mix"])
+@pytest.mark.parametrize("stream", ["off", "on"])
+def test_blocks_that_are_padded_are_counted_so(monkeypatch: pytest.MonkeyPatch, name: str, stream: str) -> None:
+    monkeypatch.setenv("LAYERDECK_GPU", "emulate:2")
+    one = described(need_goldens("quant") / f"{name}.gguf")
+    placement = "-ngl 99 -ts 1,1 -ot exps=CPU" if stream == "on" else "-ngl 99"
+    check_against_the_ledger(one, replace(F16, placement=placement, stream_experts=stream))
 
 
 @pytest.mark.parametrize("seed", range(12))

@@ -11,13 +11,14 @@ import torch
 from engine.arch.spec import Act, ClampedSwiglu, Routing
 from engine.graph import reference_experts
 from engine.quants.formats import BY_NAME
+from engine.quants.padding import PADDED, padded_bytes
 from engine.quants.reference import dequantise as want_values
-from engine.triton_kernels.formats import BLOCKS
+from engine.triton_kernels.formats import BLOCKS, padded
 from engine.triton_kernels.tensors import Choice, Matrix, NormWeight
 from engine.triton_kernels.torch.activations import choose, gated
 from engine.triton_kernels.torch.dequantise import dequantise
 from engine.triton_kernels.torch.kernels import TorchKernels
-from tests.helpers.numerics import random_weights
+from tests.helpers.numerics import as_stored, file_format, random_weights
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "quant_blocks.npz"
 KERNELS = TorchKernels()
@@ -25,11 +26,13 @@ KERNELS = TorchKernels()
 
 def stored(name: str, n_matrices: int, n_out: int, n_in: int, seed: int = 0) -> tuple[Matrix, np.ndarray]:
     """Random matrices behind 32 other bytes, and their values [n_matrices, n_out, n_in]."""
-    raw = random_weights(name, n_matrices * n_out, n_in, np.random.default_rng(seed))
+    raw = random_weights(file_format(name), n_matrices * n_out, n_in, np.random.default_rng(seed))
+    values = want_values(file_format(name), raw).reshape(n_matrices, n_out, n_in)
+    raw = as_stored(name, raw)
     data = torch.from_numpy(np.concatenate([np.full(32, 255, np.uint8), raw.reshape(-1)]))
     step = n_out * raw.shape[1]
     matrix = Matrix(data, name, n_in, n_out, raw.shape[1], 32, n_matrices, step)
-    return matrix, want_values(name, raw).reshape(n_matrices, n_out, n_in)
+    return matrix, values
 
 
 def random(*shape: int, seed: int = 1) -> torch.Tensor:
@@ -51,15 +54,25 @@ def close(got: torch.Tensor, want: np.ndarray, bound: float = 1e-5) -> None:
 
 
 def test_sizes_are_those_of_the_formats() -> None:
-    assert {name: (fmt.block, fmt.type_size) for name, fmt in BLOCKS.items()} == {
-        name: (BY_NAME[name].block, BY_NAME[name].type_size) for name in BLOCKS
+    of_files = [name for name in BLOCKS if name == file_format(name)]
+    assert {name: (BLOCKS[name].block, BLOCKS[name].type_size) for name in of_files} == {
+        name: (BY_NAME[name].block, BY_NAME[name].type_size) for name in of_files
     }
+
+
+def test_padded_blocks_lie_aligned_and_hold_those_of_the_file() -> None:
+    assert {padded(name) for name in BLOCKS if padded(name) != name} == {name for name in BLOCKS if name != file_format(name)}
+    for name, (stored_size, padded_size) in PADDED.items():
+        assert BY_NAME[name].type_size == stored_size and BLOCKS[padded(name)].type_size == padded_size
+        assert stored_size <= padded_size and padded_size % 16 == 0
+        assert padded_bytes(name, 3 * stored_size) == 3 * padded_size
 
 
 @pytest.mark.parametrize("name", [name for name in BLOCKS if name != "F32"])
 def test_recorded_blocks_bit_for_bit(name: str) -> None:
     with np.load(GOLDEN) as blocks:
-        raw, want = blocks[f"{name}.raw"].reshape(-1), blocks[f"{name}.f32"].reshape(-1)
+        raw, want = blocks[f"{file_format(name)}.raw"], blocks[f"{file_format(name)}.f32"].reshape(-1)
+    raw = as_stored(name, raw).reshape(-1)
     got = dequantise(Matrix(torch.from_numpy(raw), name, want.size, 1, raw.size))
     np.testing.assert_array_equal(got.numpy().reshape(-1).view(np.uint32), want.view(np.uint32))
 

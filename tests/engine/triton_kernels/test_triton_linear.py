@@ -16,7 +16,7 @@ from engine.triton_kernels.formats import BLOCKS
 from engine.triton_kernels.linear_kernels import LinearKernels
 from engine.triton_kernels.tensors import Acts, Choice, Matrix, NormWeight, StepInputs
 from engine.triton_kernels.torch.kernels import TorchKernels
-from tests.helpers.numerics import random_weights
+from tests.helpers.numerics import as_stored, file_format, random_weights
 
 TORCH = TorchKernels()
 QUANTISED = [name for name, blocks in BLOCKS.items() if not blocks.is_float]
@@ -43,10 +43,11 @@ def codes(*shape: int, seed: int = 1) -> Tensor:
 
 
 def stored(name: str, n_matrices: int, n_out: int, n_in: int, seed: int = 0) -> Matrix:
-    """Random matrices behind 4 other bytes."""
-    raw = random_weights(name, n_matrices * n_out, n_in, np.random.default_rng(seed))
-    data = torch.from_numpy(np.concatenate([np.full(4, 255, np.uint8), raw.reshape(-1), np.zeros(4, np.uint8)]))
-    return Matrix(data, name, n_in, n_out, raw.shape[1], 4, n_matrices, n_out * raw.shape[1])
+    """Random matrices behind 4 other bytes, 16 where blocks are padded."""
+    raw = as_stored(name, random_weights(file_format(name), n_matrices * n_out, n_in, np.random.default_rng(seed)))
+    first = 4 if name == file_format(name) else 16
+    data = torch.from_numpy(np.concatenate([np.full(first, 255, np.uint8), raw.reshape(-1), np.zeros(4, np.uint8)]))
+    return Matrix(data, name, n_in, n_out, raw.shape[1], first, n_matrices, n_out * raw.shape[1])
 
 
 def prepared(kernels: LinearKernels, x: Tensor, *formats: str, f32: bool = False) -> Acts:
@@ -98,7 +99,7 @@ def test_gated_linear(act: Act, n_rows: int) -> None:
     close(got, want, 1e-5)
 
 
-@pytest.mark.parametrize("name", ["Q4_K", "F32", "BF16", "F16", "MXFP4"])
+@pytest.mark.parametrize("name", ["Q4_K", "Q6_K_PADDED", "F32", "BF16", "F16", "MXFP4"])
 @pytest.mark.parametrize("f32", [False, True])
 def test_many_rows(name: str, f32: bool) -> None:
     matrix, x, bias = stored(name, 1, 70, 256), codes(11, 256), random(70)
@@ -114,7 +115,7 @@ def test_many_rows(name: str, f32: bool) -> None:
 
 
 def test_few_rows_are_added() -> None:
-    matrix, x, want = stored("Q6_K", 1, 4, 512), codes(2, 512), random(2, 4)
+    matrix, x, want = stored("Q6_K_PADDED", 1, 4, 512), codes(2, 512), random(2, 4)
     got = want.clone()
     TORCH.linear(of_torch(x), [matrix], [None], [want], "add", 0.0)
     TRITON.linear(prepared(TRITON, x, "Q6_K"), [matrix], [None], [got], "add", 0.0)
@@ -209,10 +210,12 @@ def _choice(n_rows: int, n_used: int) -> tuple[Tensor, Tensor]:
     ("up", "down", "act", "n_rows"),
     [
         ("Q4_K", "Q6_K", "silu", 2),
+        ("Q6_K_PADDED", "Q6_K_PADDED", "silu", 2),
         ("Q8_0", "Q4_K", "silu", 1),
         ("MXFP4", "MXFP4", ClampedSwiglu(), 2),
         ("F16", "F16", "silu", 1),
         ("Q4_K", "Q6_K", "silu", 11),
+        ("Q4_K", "Q6_K_PADDED", "silu", 11),
         ("MXFP4", "MXFP4", ClampedSwiglu(), 9),
         ("BF16", "F16", "silu", 9),
     ],
@@ -224,8 +227,8 @@ def test_experts(up: str, down: str, act: Act, n_rows: int) -> None:
     choice = Choice(chosen, random(n_rows, 3, seed=4))
     gate_up = stored(up, n, 2 * n_ff, n_in)
     half = n_ff * gate_up.row_bytes
-    gate = Matrix(gate_up.data, up, n_in, n_ff, gate_up.row_bytes, 4, n, gate_up.step)
-    upper = Matrix(gate_up.data, up, n_in, n_ff, gate_up.row_bytes, 4 + half, n, gate_up.step)
+    gate = Matrix(gate_up.data, up, n_in, n_ff, gate_up.row_bytes, gate_up.first, n, gate_up.step)
+    upper = Matrix(gate_up.data, up, n_in, n_ff, gate_up.row_bytes, gate_up.first + half, n, gate_up.step)
     down_of = stored(down, n, n_out, n_in, seed=3)
     x, bias, down_bias = codes(n_rows, n_in) / 100, random(n, n_ff, seed=6), random(n, n_out, seed=7)
     want, got = empty((n_rows * 3, n_ff), "float32"), empty((n_rows * 3, n_ff), "float32")
