@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +18,7 @@ from engine.runtime.cpu_lane import describe
 from engine.runtime.descriptor import Memory
 from engine.runtime.kv_cache import allocate
 from engine.runtime.step import StepBatch
+from kernels_pyx.arena import Arena
 from kernels_pyx.executor import CpuProgram
 from kernels_pyx.pool import Pool
 
@@ -27,6 +29,17 @@ class Compiled:
 
     lane: Lane
     program: CpuProgram
+
+
+class Room(Protocol):
+    """Memory for the buffers of programs that others reach too."""
+
+    @property
+    def arena(self) -> Arena:
+        """All of it."""
+
+    def close(self) -> None:
+        """Gives it back. Idempotent."""
 
 
 class CpuPrograms:
@@ -41,9 +54,9 @@ class CpuPrograms:
         *,
         n_ctx: int,
         f32: bool,
-        pinned: bool = False,
+        room: Callable[[int], Room] | None = None,
     ) -> None:
-        """Compiles and starts the workers. n_blocks: of each cache group. pinned: the arena will be, in pages of the usual size.
+        """Compiles and starts the workers. n_blocks: of each cache group. room: who gives so many bytes for the buffers.
 
         Raises:
             OutOfMemory: no room for the buffers. UnsupportedModel, GgufError: see `Weights`.
@@ -51,7 +64,9 @@ class CpuPrograms:
         self._memory = memory  # descriptors hold addresses of what it owns
         lanes = [cpu_lane(plan) for plan in plans]
         nbytes = max(lane.arena_bytes for lane in lanes if lane is not None)
-        self.arena = allocate(nbytes, "the working memory", "choose a smaller prefill chunk", huge=not pinned)
+        self._room = None if room is None else room(nbytes)
+        why = "the working memory", "choose a smaller prefill chunk"
+        self.arena = allocate(nbytes, *why) if self._room is None else self._room.arena
         self._memory = memory  # programs point into it
         self._pool = Pool(workers.cores)
         self._tables = np.zeros((len(n_blocks), 1, -(-n_ctx // BLOCK)), np.int32)
@@ -91,6 +106,8 @@ class CpuPrograms:
         """Ends the workers and drops the programs. Idempotent."""
         self.compiled.clear()
         self._pool.close()
+        if self._room is not None:
+            self._room.close()
 
 
 def cpu_lane(plan: Plan) -> Lane | None:

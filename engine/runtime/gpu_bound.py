@@ -20,8 +20,7 @@ from engine.runtime.gpu_inputs import HostInputs, InputLayout
 from engine.runtime.gpu_lane import GpuLane, Outputs
 from engine.runtime.gpu_peers import can_write
 from engine.runtime.gpu_side import GpuSide
-from engine.runtime.pinned import Pinned
-from kernels_pyx.arena import Arena
+from engine.runtime.pinned import Pinned, bytes_of
 
 if TYPE_CHECKING:
     from engine.runtime.gpu_handoff import Meeting
@@ -84,13 +83,11 @@ class Binder:
         devices = tuple(side.device for side in sides)
         n_words = inputs.most_words(plan.max_rows for plan in plans)
         out_words = KEPT_OUT * (n_vocab + 1)
-        host = Pinned(Arena(4 * (n_words + out_words)), devices)
+        host = Pinned(4 * (n_words + out_words), devices)
         self._closers.append(host.close)
         self._slots: Tensor | None = None
         if cpu is not None:
-            slots = Pinned(cpu.arena, devices)
-            self._closers.append(slots.close)
-            self._slots = slots.bytes
+            self._slots = bytes_of(cpu.arena)
         self._words = host.bytes[: 4 * n_words].view(torch.int32)
         self._out = host.bytes[4 * n_words :].view(torch.float32)
         self._apart: frozenset[tuple[Device, Device]] = frozenset(

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 from engine.arch.spec import ModelSpec
 from engine.errors import Cancelled, EngineBug, EngineError, InvalidRequest
@@ -27,6 +26,7 @@ from engine.runtime.gpu_inputs import MAX_SEQS, InputLayout
 from engine.runtime.gpu_lane import WARM_RUNS, GpuLane
 from engine.runtime.gpu_side import GpuSide
 from engine.runtime.gpu_stream import StreamTimes
+from engine.runtime.residency import Holding
 from engine.runtime.states import StatePool
 from engine.runtime.step import StepBatch
 from engine.runtime.stream_choice import StreamChoice
@@ -230,6 +230,10 @@ class GpuExecutor:
             bound.meeting.reset()
         return seconds
 
+    def holdings(self) -> tuple[Holding, ...]:
+        """What the model holds on GPUs by now."""
+        return tuple(one for side in self._sides for one in side.holdings())
+
     def op_times(self) -> tuple[tuple[str, float], ...]:
         """(kind of op, seconds in all layers) of what GPUs did in the last step that ran while `profile` was set."""
         return self._times
@@ -329,10 +333,9 @@ class GpuExecutor:
         """Takes the logits over, and looks for the cause where they are not finite."""
         if bound.outputs is None or not len(work.logits):
             return
-        rows, sums = bound.outputs.rows(len(work.logits))
-        if not bool(torch.isfinite(sums).all()):
+        if not bound.outputs.finite(len(work.logits)):
             raise self._cause(bound, work)
-        work.logits[:] = rows.numpy()
+        work.logits[:] = bound.outputs.rows(len(work.logits))
 
     def _cause(self, bound: Bound, work: _Work) -> EngineError:
         """Runs the step again, piece by piece and op by op: what it writes, it wrote before."""

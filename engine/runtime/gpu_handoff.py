@@ -16,7 +16,6 @@ from engine.program.plan import Plan
 from engine.runtime.gpu import GpuMemory
 from engine.runtime.pinned import Pinned
 from engine.triton_kernels.handoff import LINE, GpuFlags
-from kernels_pyx.arena import Arena
 from kernels_pyx.handoff import FAR, LATE, Handoff, handoff_bytes
 
 LIMIT_S = 2.0
@@ -29,9 +28,8 @@ class Meeting:
     def __init__(self, plan: Plan, memories: Mapping[Device, GpuMemory]) -> None:
         """Raises OutOfMemory, DeviceLost."""
         n_flags = len(plan.exchanges)
-        arena = Arena(handoff_bytes(n_flags))
-        self._pinned = Pinned(arena, tuple(memory.device for memory in memories.values()))
-        self.host = Handoff(memoryview(arena), n_flags, limit_s=LIMIT_S)
+        self._pinned = Pinned(handoff_bytes(n_flags), tuple(memory.device for memory in memories.values()))
+        self.host = Handoff(memoryview(self._pinned.arena), n_flags, limit_s=LIMIT_S)
         words = self._pinned.bytes[: handoff_bytes(n_flags)].view(torch.int32).view(-1, LINE)
         self._devices = {device: memory.device for device, memory in memories.items()}
         self.flags: dict[Device, GpuFlags] = {}

@@ -10,6 +10,8 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -49,6 +51,11 @@ class GpuStream:
             with guarded(self.device):
                 self._stream.synchronize()
 
+    def replay(self, graph: torch.cuda.CUDAGraph) -> None:
+        """Enqueues a graph, with as little around it as can be. Raises: DeviceLost."""
+        with guarded(self.device), torch.cuda.stream(self._stream):
+            graph.replay()
+
     def after(self, other: GpuStream) -> None:
         """What is enqueued from now on waits for what the other has enqueued so far."""
         if self._stream is not None and other._stream is not None and other is not self:
@@ -84,12 +91,12 @@ class GpuLane:
     def run(self, first: int, end: int) -> None:
         """Enqueues ops [first, end). Raises: DeviceLost."""
         graph = self._graphs.get((first, end))
+        if graph is not None:
+            self.stream.replay(graph)
+            return
         with self.stream.current():
-            if graph is not None:
-                graph.replay()
-            else:
-                for call in self.piece(first, end):
-                    _named(call)
+            for call in self.piece(first, end):
+                _named(call)
 
     def capture(self, first: int, end: int) -> None:
         """From now on ops [first, end) are replayed. They must have been warmed up. Nothing to do where a device is emulated."""
@@ -182,20 +189,23 @@ class Outputs:
     def __init__(self, logits: Tensor, sums: Tensor, both: Tensor, host: Tensor) -> None:
         """both: logits [n_out, n_vocab] and sums [n_out] as they lie side by side on the device; host: as many floats."""
         self.logits = logits
+        self.n_out = len(logits)
         self._sums = sums
         self._both = both
         self._host = host
+        floats: npt.NDArray[np.float32] = host.numpy()  # numpy, since a small op of torch takes tens of microseconds on the host
+        self._rows = floats[: logits.numel()].reshape(logits.shape)
+        self._row_sums = floats[logits.numel() :]
 
     def fetch(self) -> None:
         """Enqueues the sums and the copy."""
         torch.sum(self.logits, dim=1, out=self._sums)
         self._host.copy_(self._both, non_blocking=True)
 
-    @property
-    def n_out(self) -> int:
-        return len(self.logits)
+    def finite(self, n: int) -> bool:
+        """Whether the first n rows of the step that is done are."""
+        return bool(np.isfinite(self._row_sums[:n]).all())
 
-    def rows(self, n: int) -> tuple[Tensor, Tensor]:
-        """(logits [n, n_vocab], sums [n]) of the step that is done; overwritten by the next."""
-        size = self.logits.numel()
-        return self._host[: n * self.logits.shape[1]].view(n, -1), self._host[size : size + n]
+    def rows(self, n: int) -> npt.NDArray[np.float32]:
+        """Logits [n, n_vocab] of the step that is done; overwritten by the next."""
+        return self._rows[:n]

@@ -26,6 +26,7 @@ from engine.runtime.gpu_executor import GpuExecutor
 from engine.runtime.gpu_inputs import InputLayout
 from engine.runtime.gpu_side import GpuSide, Streamed, head_parts, layers_on, tensors_of
 from engine.runtime.kv_cache import BLOCK, KvCache
+from engine.runtime.pinned import Pinned
 from engine.runtime.residency import Holding
 from engine.runtime.rope_table import RopeTables
 from engine.runtime.states import StatePool, plan_slots, snapshot_budget
@@ -122,7 +123,7 @@ def load_placed(
     cpu = None
     if lanes:
         workers = workers_beside(placement.workers, cpu_ops, options, devices)
-        cpu = _compile(all_plans, placement, workers, weights, derived, ropes, cache, states, n_ctx, f32=f32)
+        cpu = _compile(all_plans, placement, workers, weights, derived, ropes, cache, states, n_ctx, devices, f32=f32)
         undo.append(cpu.close)
     brings = [side.experts for side in sides if side.experts is not None]
     load = None
@@ -145,8 +146,6 @@ def load_placed(
     ]
     if brings:
         holdings.append(Holding(home, "workspace", sum(one.pinned_bytes for one in brings)))
-    for side in sides:
-        holdings += _holdings(side)
     names: Mapping[Device, str] = {side.name: side.device.name for side in sides}
     return Placed(executor, cache, states, slots, tuple(holdings), names, on_cpu, notes)
 
@@ -166,13 +165,14 @@ def _compile(
     cache: KvCache,
     states: StatePool,
     n_ctx: int,
+    devices: tuple[GpuDevice, ...],
     *,
     f32: bool,
 ) -> CpuPrograms:
     k_type, v_type = KV_TYPES.index(placement.k_type), KV_TYPES.index(placement.v_type)
     memory = Memory(weights, derived, ropes, cache.layers, k_type, v_type, states)
     n_blocks = [group.n_blocks for group in cache.groups]
-    return CpuPrograms(plans, memory, workers, n_blocks, n_ctx=n_ctx, f32=f32, pinned=True)
+    return CpuPrograms(plans, memory, workers, n_blocks, n_ctx=n_ctx, f32=f32, room=lambda n: Pinned(n, devices))
 
 
 def workers_beside(workers: WorkerPlan, ops: Sequence[LaneOp], options: LoadOptions, devices: Sequence[GpuDevice]) -> WorkerPlan:
@@ -219,16 +219,3 @@ def _cpu_holdings(home: Numa, cache: KvCache, states: StatePool) -> list[Holding
     needed = sum(group.n_needed * nbytes for group, nbytes in zip(cache.groups, cache.block_bytes, strict=True))
     found = [Holding(home, "kv", needed), Holding(home, "kept windows", cache.nbytes - needed)]
     return found + ([Holding(home, "state", states.nbytes)] if states.nbytes else [])
-
-
-def _holdings(side: GpuSide) -> list[Holding]:
-    where = side.name
-    found = [
-        Holding(where, "weights", side.memory.held("weights")),
-        Holding(where, "derived", side.memory.held("derived")),
-        Holding(where, "kv", side.cache.kv_bytes),
-        Holding(where, "kept windows", side.cache.kept_bytes),
-        Holding(where, "state", side.memory.held("state")),
-        Holding(where, "workspace", side.memory.held("workspace")),
-    ]
-    return [one for one in found if one.nbytes]

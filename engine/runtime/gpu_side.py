@@ -28,6 +28,7 @@ from engine.runtime.gpu_inputs import HostInputs, InputLayout, device_inputs
 from engine.runtime.gpu_lane import GpuLane, GpuStream, Outputs
 from engine.runtime.gpu_stream import ExpertStream
 from engine.runtime.gpu_weights import GpuWeights
+from engine.runtime.residency import Holding
 from engine.runtime.rope_table import RopeTables
 from engine.runtime.weights import Weights
 from engine.triton_kernels.table import kernels_for
@@ -169,6 +170,19 @@ class GpuSide:
             return clamped if ids else run
 
         return run_of
+
+    def holdings(self) -> tuple[Holding, ...]:
+        """What the model holds here by now: kernels take more for longer prompts."""
+        memory, cache = self.memory, self.cache
+        found = (
+            Holding(self.name, "weights", memory.held("weights")),
+            Holding(self.name, "derived", memory.held("derived")),
+            Holding(self.name, "kv", cache.kv_bytes),
+            Holding(self.name, "kept windows", cache.kept_bytes),
+            Holding(self.name, "state", memory.held("state")),
+            Holding(self.name, "workspace", memory.held("workspace")),
+        )
+        return tuple(one for one in found if one.nbytes)
 
     def rest(self) -> None:
         """A step is over: nothing reads the file's memory any more."""

@@ -32,7 +32,6 @@ from engine.program.lane_ops import LaneOp
 from engine.runtime.gpu import GpuMemory, guarded
 from engine.runtime.gpu_bind import Run
 from engine.runtime.gpu_weights import GpuWeights
-from engine.runtime.kv_cache import allocate
 from engine.runtime.pinned import Pinned
 from engine.runtime.weights import Weights
 from kernels_pyx.executor import AbortFlag
@@ -148,9 +147,8 @@ class ExpertStream:
         self._sending: Future[None] | None = None
         self.times: StreamTimes | None = None
         self._marks = None if self._device.emulated else _Marks(len(self._parts), memory)
-        arena = allocate(streaming.CHUNKS * streaming.CHUNK_BYTES, "pinned memory for experts", "close programs", huge=False)
-        self.pinned_bytes = arena.nbytes
-        self._pinned = Pinned(arena, (self._device,))
+        self.pinned_bytes = streaming.CHUNKS * streaming.CHUNK_BYTES
+        self._pinned = Pinned(self.pinned_bytes, (self._device,))
         try:
             n = max(1, min(n_threads, CARRIERS))
             self._ferry: Ferry | None = Ferry(self._pinned.bytes.numpy(), streaming.CHUNK_BYTES, n)

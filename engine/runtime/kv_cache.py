@@ -83,8 +83,8 @@ class KvCache:
             self._arena.close()
 
 
-def allocate(nbytes: int, what: str, advice: str, *, huge: bool = True) -> Arena:
-    """An arena, refused when it is larger than the memory that is free now. huge: in huge pages where it has room for one.
+def allocate(nbytes: int, what: str, advice: str) -> Arena:
+    """An arena, refused when it is larger than the memory that is free now.
 
     Raises:
         OutOfMemory: with the bytes asked for and free.
@@ -92,7 +92,7 @@ def allocate(nbytes: int, what: str, advice: str, *, huge: bool = True) -> Arena
     free = psutil.virtual_memory().available
     if nbytes <= free:
         try:
-            return Arena(nbytes, huge=huge and nbytes >= 2 << 20)
+            return Arena(nbytes, huge=nbytes >= 2 << 20)
         except MemoryError:
             pass
     raise OutOfMemory(f"{what} needs {nbytes:,} bytes of memory and {free:,} are free; {advice}")

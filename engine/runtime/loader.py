@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -52,14 +53,19 @@ class LoadedModel:
         notes: tuple[str, ...] = (),
         names: Mapping[Device, str] = NO_NAMES,
         owning: Owning | None = None,
+        on_gpus: Callable[[], tuple[Holding, ...]] = lambda: (),
     ) -> None:
-        """notes: what of the placement that was asked for could not be met, one sentence each. names: of GPUs."""
+        """notes: what of the placement that was asked for could not be met, one sentence each. names: of GPUs.
+
+        on_gpus: what is held there by now.
+        """
         self.notes = notes
         self._names = names
         self.spec = spec
         self.n_ctx = n_ctx
         self.cache_groups = groups
         self._residency = residency
+        self._on_gpus = on_gpus
         self._owning = owning
         self._weights = weights
         self._cache = cache
@@ -87,7 +93,8 @@ class LoadedModel:
     @property
     def residency(self) -> Residency:
         """What lies where by now."""
-        return self._residency if self._owning is None else self._residency.owned(self._owning.owned_bytes)
+        found = self._residency if self._owning is None else self._residency.owned(self._owning.owned_bytes)
+        return replace(found, holdings=found.holdings + self._on_gpus())
 
     @property
     def settling(self) -> bool:
@@ -246,6 +253,7 @@ def _on_devices(
         (*notes, *placed.notes),
         placed.names,
         owning,
+        placed.executor.holdings,
     )
 
 

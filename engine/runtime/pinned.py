@@ -10,57 +10,43 @@ from torch import Tensor
 
 from engine.errors import OutOfMemory
 from engine.runtime.gpu import GpuDevice, guarded
+from engine.runtime.kv_cache import allocate
 from kernels_pyx.arena import Arena
-
-FOR_ALL = 3
-"""cudaHostRegisterPortable | cudaHostRegisterMapped: every device reads and writes it, kernels too."""
-
-
-ALREADY = 712
-"""cudaErrorHostMemoryAlreadyRegistered: of memory that lay at these addresses before and went without a word."""
 
 
 class Pinned:
-    """An arena as bytes of torch, pinned where a device is real. Views keep its memory; `close` only lets the driver go.
+    """nbytes of zeroed memory that programs of the CPU and kernels of all devices read and write, as an arena and as bytes.
 
-    What is dropped without being closed lets the driver go too: memory that is unmapped while the driver holds it makes every
-    later use of its addresses fail.
+    Where a device is real its driver gives the memory, which is better than memory of ours that it is told of: that may come to
+    lie at addresses that kernels take for their own shared or local memory, and whoever unmaps it must have told the driver.
+    Views of `bytes` keep the memory, what is seen through `arena` does not.
     """
 
-    def __init__(self, arena: Arena, devices: tuple[GpuDevice, ...]) -> None:
+    def __init__(self, nbytes: int, devices: tuple[GpuDevice, ...]) -> None:
         """Raises: OutOfMemory: the driver refuses. DeviceLost."""
-        self._address = 0
-        self.bytes: Tensor = torch.from_numpy(np.frombuffer(memoryview(arena), np.uint8))
         real = next((device for device in devices if not device.emulated), None)
         if real is None:
+            self.arena = allocate(nbytes, "the memory beside a GPU", "choose a smaller prefill chunk")
+            self.bytes: Tensor = bytes_of(self.arena)
             return
         with guarded(real), torch.cuda.device(real.torch_device):
-            driver = torch.cuda.cudart()
-            refused = int(driver.cudaHostRegister(arena.address, arena.nbytes, FOR_ALL))
-            if refused == ALREADY:
-                driver.cudaHostUnregister(arena.address)
-                refused = int(driver.cudaHostRegister(arena.address, arena.nbytes, FOR_ALL))
-        if refused:
-            _forget_error(real)
-            raise OutOfMemory(
-                f"{arena.nbytes:,} bytes of memory could not be pinned for {real} (error {refused}); close other programs"
-            )
-        self._address = arena.address
+            try:
+                self.bytes = torch.zeros(nbytes, dtype=torch.uint8, pin_memory=True)
+            except RuntimeError as error:
+                if "memory" not in str(error):
+                    raise
+                raise OutOfMemory(f"{nbytes:,} bytes of memory could not be pinned for {real}; close other programs") from error
+        self.arena = Arena(nbytes, address=self.bytes.data_ptr())
 
     def close(self) -> None:
-        """Idempotent."""
-        if self._address:
-            torch.cuda.cudart().cudaHostUnregister(self._address)
-            self._address = 0
+        """Lets go of the memory, whose last view gives it back. Idempotent."""
+        if self.bytes.is_pinned():
+            self.bytes = torch.empty(0, dtype=torch.uint8)
+            with suppress(AttributeError):  # what torch keeps for the next one may be as large as this was
+                torch._C._host_emptyCache()
         self.bytes = torch.empty(0, dtype=torch.uint8)
 
-    def __del__(self) -> None:
-        if self._address:
-            with suppress(Exception):  # at the end of the process torch may be gone, and the driver with it
-                torch.cuda.cudart().cudaHostUnregister(self._address)
 
-
-def _forget_error(device: GpuDevice) -> None:
-    """The driver's runtime keeps the last error until somebody asks; a kernel of torch's does and raises it."""
-    with suppress(RuntimeError):
-        torch.zeros(1, device=device.torch_device)
+def bytes_of(arena: Arena) -> Tensor:
+    """An arena as bytes of torch."""
+    return torch.from_numpy(np.frombuffer(memoryview(arena), np.uint8))

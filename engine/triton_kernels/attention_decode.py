@@ -21,12 +21,12 @@ from engine.triton_kernels.workspace import Workspace
 
 @triton.jit
 def _finish(
-    partials, stats, gate, out, row, head, there, n_used, gate_row, out_row,
+    partials, stats, gate, out, row, head, there, n_used, n_splits, gate_row, out_row,
     N_HEADS: tl.constexpr, Q_STEP: tl.constexpr, HEAD_DIM: tl.constexpr, V_DIM: tl.constexpr, V_WIDE: tl.constexpr,
-    SPLITS: tl.constexpr, TOGETHER: tl.constexpr, GATED: tl.constexpr,
+    TOGETHER: tl.constexpr, GATED: tl.constexpr,
 ):  # fmt: skip
     """Merges the splits of some heads of a row, multiplies with their gates and stores."""
-    found = merged(partials, stats, row * N_HEADS + head, there, n_used, 0, SPLITS, TOGETHER, V_DIM, V_WIDE)
+    found = merged(partials, stats, row * N_HEADS + head, there, n_used, 0, n_splits, TOGETHER, V_DIM, V_WIDE)
     d = tl.arange(0, V_WIDE)
     mask = there[:, None] & (d < V_DIM)[None, :]
     if GATED:
@@ -35,13 +35,13 @@ def _finish(
     tl.store(out + row.to(tl.int64) * out_row + head[:, None] * V_DIM + d[None, :], found, mask=mask)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["n_rows", "n_splits"])
 def _attend_rows(
-    q, keys, values, k_scales, v_scales, sinks, gate, positions, seqs, tables, partials, stats, counters, out, n_rows,
+    q, keys, values, k_scales, v_scales, sinks, gate, positions, seqs, tables, partials, stats, counters, out, n_rows, n_splits,
     scale, softcap, q_row, gate_row, out_row, table_row, k_step, v_step, ks_step, vs_step,
     N_SEQS: tl.constexpr, ROWS: tl.constexpr, KV_HEADS: tl.constexpr, EACH: tl.constexpr, QUERIES: tl.constexpr,
     Q_STEP: tl.constexpr, HEAD_DIM: tl.constexpr, D1: tl.constexpr, D2: tl.constexpr, V_DIM: tl.constexpr,
-    V_WIDE: tl.constexpr, BLOCK: tl.constexpr, KEYS: tl.constexpr, SPLITS: tl.constexpr, LEAST: tl.constexpr,
+    V_WIDE: tl.constexpr, BLOCK: tl.constexpr, KEYS: tl.constexpr, LEAST: tl.constexpr,
     WINDOW: tl.constexpr, K_KIND: tl.constexpr, V_KIND: tl.constexpr, K_GROUPS: tl.constexpr, V_GROUPS: tl.constexpr,
     SINKS: tl.constexpr, CAPPED: tl.constexpr, GATED: tl.constexpr, FUSED: tl.constexpr,
     HEADS: tl.constexpr, TOGETHER: tl.constexpr, EARLY: tl.constexpr, ASM: tl.constexpr,
@@ -64,7 +64,7 @@ def _attend_rows(
     first = tl.maximum(oldest - WINDOW + 1, 0) if WINDOW else 0
     first_block = first // BLOCK
     n_blocks = newest // BLOCK + 1 - first_block
-    n_used = splits_used(n_blocks, SPLITS, LEAST)
+    n_used = splits_used(n_blocks, n_splits, LEAST)
     if split >= n_used:
         return
     table = tables + seq.to(tl.int64) * table_row
@@ -122,7 +122,7 @@ def _attend_rows(
         total = total * fade + tl.sum(weights, 1)
         largest = higher
     place = row * (KV_HEADS * EACH) + head
-    keep(partials, stats, place, there, split, sums, largest, total, SPLITS, V_DIM, V_WIDE)
+    keep(partials, stats, place, there, split, sums, largest, total, n_splits, V_DIM, V_WIDE)
     if FUSED:
         tl.debug_barrier()  # everything this program stored comes before its count
         counter = counters + row * KV_HEADS + kv
@@ -130,16 +130,16 @@ def _attend_rows(
             tl.store(counter, 0)
             e = tl.arange(0, HEADS)
             _finish(
-                partials, stats, gate, out, row, kv * EACH + e, e < EACH, n_used, gate_row, out_row, KV_HEADS * EACH, Q_STEP,
-                HEAD_DIM, V_DIM, V_WIDE, SPLITS, TOGETHER, GATED,
+                partials, stats, gate, out, row, kv * EACH + e, e < EACH, n_used, n_splits, gate_row, out_row, KV_HEADS * EACH,
+                Q_STEP, HEAD_DIM, V_DIM, V_WIDE, TOGETHER, GATED,
             )  # fmt: skip
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["n_rows", "n_splits"])
 def _merge(
-    partials, stats, gate, out, positions, seqs, n_rows, gate_row, out_row,
+    partials, stats, gate, out, positions, seqs, n_rows, n_splits, gate_row, out_row,
     ROWS: tl.constexpr, N_HEADS: tl.constexpr, Q_STEP: tl.constexpr, HEAD_DIM: tl.constexpr, V_DIM: tl.constexpr,
-    V_WIDE: tl.constexpr, BLOCK: tl.constexpr, SPLITS: tl.constexpr, LEAST: tl.constexpr, WINDOW: tl.constexpr,
+    V_WIDE: tl.constexpr, BLOCK: tl.constexpr, LEAST: tl.constexpr, WINDOW: tl.constexpr,
     GATED: tl.constexpr, TOGETHER: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
     """The splits of one head of one row become its output, where that is a launch of its own; they are those of its tile."""
@@ -150,10 +150,10 @@ def _merge(
     newest = tl.max(position, 0)
     oldest = tl.min(tl.where(mine, position, newest), 0)
     first = tl.maximum(oldest - WINDOW + 1, 0) if WINDOW else 0
-    n_used = splits_used(newest // BLOCK + 1 - first // BLOCK, SPLITS, LEAST)
+    n_used = splits_used(newest // BLOCK + 1 - first // BLOCK, n_splits, LEAST)
     _finish(
-        partials, stats, gate, out, row, head, head < N_HEADS, n_used, gate_row, out_row, N_HEADS, Q_STEP, HEAD_DIM, V_DIM,
-        V_WIDE, SPLITS, TOGETHER, GATED,
+        partials, stats, gate, out, row, head, head < N_HEADS, n_used, n_splits, gate_row, out_row, N_HEADS, Q_STEP, HEAD_DIM,
+        V_DIM, V_WIDE, TOGETHER, GATED,
     )  # fmt: skip
 
 
@@ -211,12 +211,12 @@ def attend_rows(
     gate_row = 0 if gate is None else gate.stride(0)
     _attend_rows[heads.n_kv_heads, splits, n_tiles * n_seqs](
         q, cache.keys, cache.values, k_scales, v_scales, sinks, gate, step.positions, step.seq_of_row, table, partials,
-        stats, counters, out, n_rows, heads.scale, heads.softcap, q.stride(0), gate_row, out.stride(0), table.stride(0),
+        stats, counters, out, n_rows, splits, heads.scale, heads.softcap, q.stride(0), gate_row, out.stride(0), table.stride(0),
         cache.keys.stride(0), cache.values.stride(0), 0 if k_scales is None else k_scales.stride(0),
         0 if v_scales is None else v_scales.stride(0),
         N_SEQS=n_seqs, ROWS=rows, KV_HEADS=heads.n_kv_heads, EACH=each, QUERIES=padded(rows * each), Q_STEP=heads.q_step,
         HEAD_DIM=heads.head_dim, D1=d1, D2=d2, V_DIM=heads.v_dim, V_WIDE=v_wide, BLOCK=pages.block, KEYS=config.keys,
-        SPLITS=splits, LEAST=config.least, WINDOW=heads.window or 0, K_KIND=kind_of(cache.keys, k_scales),
+        LEAST=config.least, WINDOW=heads.window or 0, K_KIND=kind_of(cache.keys, k_scales),
         V_KIND=kind_of(cache.values, v_scales), K_GROUPS=0 if k_scales is None else k_scales.shape[-1],
         V_GROUPS=0 if v_scales is None else v_scales.shape[-1], SINKS=sinks is not None, CAPPED=heads.softcap != 0,
         GATED=gate is not None, FUSED=fused, HEADS=group, TOGETHER=together(group, v_wide),
@@ -226,9 +226,9 @@ def attend_rows(
     if fused:
         return
     _merge[heads.n_heads, n_rows](
-        partials, stats, gate, out, step.positions, step.seq_of_row, n_rows, gate_row, out.stride(0),
+        partials, stats, gate, out, step.positions, step.seq_of_row, n_rows, splits, gate_row, out.stride(0),
         ROWS=rows, N_HEADS=heads.n_heads, Q_STEP=heads.q_step, HEAD_DIM=heads.head_dim, V_DIM=heads.v_dim, V_WIDE=v_wide,
-        BLOCK=pages.block, SPLITS=splits, LEAST=config.least, WINDOW=heads.window or 0, GATED=gate is not None,
+        BLOCK=pages.block, LEAST=config.least, WINDOW=heads.window or 0, GATED=gate is not None,
         TOGETHER=together(1, v_wide), EARLY=config.early, launch_pdl=config.early,
         num_warps=4,
     )  # fmt: skip

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import replace
 from functools import cache as once
-from functools import partial
+from functools import cached_property, partial
 
 import torch
 from torch import Tensor
@@ -34,6 +35,10 @@ class AttentionKernels:
     _asm: bool
     _early: bool = False
     _fitting = Fitting()  # of all devices: those of one machine that differ share the smaller launch
+
+    @cached_property
+    def _compiled(self) -> set[Hashable]:
+        return set()
 
     def position(
         self,
@@ -66,15 +71,36 @@ class AttentionKernels:
         rows: bool,
     ) -> None:
         """See LaneAttend."""
-        pages = Pages(cache, step, self._asm)
-        given, sizes = (pages, q, heads, sinks, gate, out), (heads, pages.kinds)
-        if rows or len(q) <= FEW_ROWS:
-            run, queries = partial(attend_rows, self._workspace, _multiprocessors(q.device)), 1 if rows else SHORT_QUERIES
-            self._fitting.launch(
-                lambda one: run(one, *given, queries=queries), replace(decode_config(pages), early=self._early), *sizes, queries
-            )
-        else:
-            self._fitting.launch(lambda one: attend_tiles(one, *given), tile_config(heads, pages), *sizes)
+        pages, sizes = Pages(cache, step, self._asm), (heads, sinks is not None, gate is not None)
+        given = (pages, q, heads, sinks, gate, out)
+        if rows:
+            self._attend_rows(1, *given)
+            return
+        few = len(q) <= FEW_ROWS
+        if few or (sizes, pages.kinds) not in self._compiled:
+            # The first long chunk, which warms up, has the kernels of short ones compiled too, and overwrites their rows.
+            self._compiled.add((sizes, pages.kinds))
+            part = slice(0, FEW_ROWS)
+            self._attend_rows(SHORT_QUERIES, pages, q[part], heads, sinks, None if gate is None else gate[part], out[part])
+        if not few:
+            self._fitting.launch(lambda one: attend_tiles(one, *given), tile_config(heads, pages), heads, pages.kinds)
+
+    def _attend_rows(
+        self,
+        queries: int,
+        pages: Pages,
+        q: Tensor,
+        heads: Heads,
+        sinks: Tensor | None,
+        gate: Tensor | None,
+        out: Tensor,
+    ) -> None:
+        """Attention split over the past; queries: see `attend_rows`."""
+        run = partial(attend_rows, self._workspace, _multiprocessors(q.device))
+        config = replace(decode_config(pages), early=self._early)
+        self._fitting.launch(
+            lambda one: run(one, pages, q, heads, sinks, gate, out, queries=queries), config, heads, pages.kinds, queries
+        )
 
     def heads(self, x: Tensor, matrix: Matrix, x_head: int, out_head: int, out: Tensor) -> None:
         """See LaneHeads."""
@@ -91,7 +117,7 @@ class AttentionKernels:
     ) -> None:
         """See LaneLatentAttend."""
         pages = Pages(cache, step, self._asm)
-        config, given = replace(latent_config(pages, mla.n_heads, rows=rows), early=self._early), (pages, absorbed, q, mla, out)
+        config, given = replace(latent_config(pages), early=self._early), (pages, absorbed, q, mla, out)
         run = partial(latent_attend.latent_attend, self._workspace, _multiprocessors(q.device))
         self._fitting.launch(lambda one: run(one, *given, rows=rows), config, mla, pages.kinds, rows)
 
@@ -111,10 +137,6 @@ def decode_config(pages: Pages) -> DecodeConfig:
     return DecodeConfig(keys=16, stages=1) if pages.exact else DecodeConfig()
 
 
-def latent_config(pages: Pages, n_heads: int, *, rows: bool) -> LatentConfig:
-    """What suits the cache and the queries: sums of 512 values for each of them must fit registers."""
-    if pages.exact:
-        return LatentConfig(keys=16, warps=8, stages=1, queries=16)
-    if pages.cache.k_scales is not None or not rows or n_heads > 16:
-        return LatentConfig(warps=8)
-    return LatentConfig()
+def latent_config(pages: Pages) -> LatentConfig:
+    """What suits the cache: products of f32 keep to few registers."""
+    return LatentConfig(keys=16, stages=1, queries=16) if pages.exact else LatentConfig()

@@ -33,7 +33,7 @@ def _score(
     return softcapped(scores, softcap, CAPPED)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["n_rows", "key_begin", "key_end", "first_seq"])
 def _attend_tiles(
     q, keys, values, k_scales, v_scales, sinks, gate, positions, seqs, tables, carried, out, n_rows, scale, softcap,
     key_begin, key_end, first_seq, q_row, gate_row, out_row, table_row, k_step, v_step, ks_step, vs_step,

@@ -59,7 +59,7 @@ def _chunk_rows(chunk, n, after):
     return first, tl.minimum(first + CHUNK, tl.where(late, n, after))
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["n_rows"])
 def _convolve(
     x, taps, inputs, positions, seqs, states, y, n_rows, eps, x_row, inputs_step,
     N_SEQS: tl.constexpr, N_K: tl.constexpr, N_V: tl.constexpr, DIM: tl.constexpr, WIDE: tl.constexpr, TAPS: tl.constexpr,
@@ -107,7 +107,7 @@ def _convolve(
                     tl.store(inputs + to * inputs_step + j * CHANNELS + channel, kept, mask=d < DIM)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["n_rows"])
 def _chunk(
     y, beta, alpha, dt, a, seqs, states, u, w, weigh, sums, n_rows, beta_row, alpha_row,
     N_SEQS: tl.constexpr, N_K: tl.constexpr, N_V: tl.constexpr, DIM: tl.constexpr, WIDE: tl.constexpr, TILED: tl.constexpr,
@@ -155,7 +155,7 @@ def _chunk(
     tl.store(u + at, tl.dot(inverse, v, input_precision=PRECISION), mask=mask)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["n_rows"])
 def _go(
     y, u, w, weigh, sums, matrices, positions, seqs, states, out, n_rows, out_row, matrices_step,
     N_SEQS: tl.constexpr, N_K: tl.constexpr, N_V: tl.constexpr, DIM: tl.constexpr, WIDE: tl.constexpr, COLUMNS: tl.constexpr,
@@ -199,7 +199,7 @@ def _go(
     tl.store(matrices + target * matrices_step + at, matrix, mask=square)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["n_rows"])
 def _norm(
     out, z, norm, n_rows, eps, out_row, z_row,
     N_K: tl.constexpr, N_V: tl.constexpr, DIM: tl.constexpr, WIDE: tl.constexpr, TILED: tl.constexpr, JOINED: tl.constexpr,

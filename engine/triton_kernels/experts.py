@@ -11,7 +11,7 @@ from engine.arch.spec import Act
 from engine.triton_kernels.activations import act_arguments, gated, sigmoid
 from engine.triton_kernels.formats import BLOCKS
 from engine.triton_kernels.gemv import Tile, few_rows, weights_of
-from engine.triton_kernels.products import partial_products
+from engine.triton_kernels.products import partial_products, partial_products_of_two
 from engine.triton_kernels.tensors import Acts, Choice, Matrix
 
 
@@ -42,12 +42,13 @@ def _up(
     if expert >= 0:
         at = row.to(tl.int64)
         x = slot // N_USED
-        g = tl.sum(
-            partial_products(WG, expert * step_g + at * RB_G, last, V, X, S, T, x, 1, F_G, F32, K, RB_G, 1, R, H, EVEN, ASM), 2
-        )
-        u = tl.sum(
-            partial_products(WU, expert * step_u + at * RB_U, last, V, X, S, T, x, 1, F_U, F32, K, RB_U, 1, R, H, EVEN, ASM), 2
-        )
+        in_g, in_u = expert * step_g + at * RB_G, expert * step_u + at * RB_U
+        if F_G == F_U:
+            g, u = partial_products_of_two(WG, in_g, WU, in_u, last, V, X, S, T, x, 1, F_G, F32, K, RB_G, 1, R, H, EVEN, ASM)
+        else:
+            g = partial_products(WG, in_g, last, V, X, S, T, x, 1, F_G, F32, K, RB_G, 1, R, H, EVEN, ASM)
+            u = partial_products(WU, in_u, last, V, X, S, T, x, 1, F_U, F32, K, RB_U, 1, R, H, EVEN, ASM)
+        g, u = tl.sum(g, 2), tl.sum(u, 2)
         if HAS_BG:
             g += tl.load(BG + expert * n_ff + row + tl.minimum(r, last))
         if HAS_BU:

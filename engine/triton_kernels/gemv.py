@@ -14,7 +14,7 @@ from torch import Tensor
 from engine.arch.spec import Act
 from engine.triton_kernels.activations import act_arguments, capped, gated
 from engine.triton_kernels.formats import BLOCKS
-from engine.triton_kernels.products import partial_products
+from engine.triton_kernels.products import partial_products, partial_products_of_two
 from engine.triton_kernels.tensors import Acts, Matrix
 
 FEW_ROWS = 8
@@ -140,8 +140,14 @@ def _gated_linear(
     tile = tl.program_id(0)
     row, last = tile * R, tl.minimum(n_out - tile * R, R) - 1
     at = row.to(tl.int64)
-    g = tl.sum(partial_products(W0, at * RB_0, last, V, X, S, T, 0, n_rows, F_0, F32, K, RB_0, M, R, H, EVEN, ASM, EARLY), 2)
-    u = tl.sum(partial_products(W1, at * RB_1, last, V, X, S, T, 0, n_rows, F_1, F32, K, RB_1, M, R, H, EVEN, ASM), 2)
+    if F_0 == F_1:
+        g, u = partial_products_of_two(
+            W0, at * RB_0, W1, at * RB_0, last, V, X, S, T, 0, n_rows, F_0, F32, K, RB_0, M, R, H, EVEN, ASM, EARLY
+        )
+    else:
+        g = partial_products(W0, at * RB_0, last, V, X, S, T, 0, n_rows, F_0, F32, K, RB_0, M, R, H, EVEN, ASM, EARLY)
+        u = partial_products(W1, at * RB_1, last, V, X, S, T, 0, n_rows, F_1, F32, K, RB_1, M, R, H, EVEN, ASM)
+    g, u = tl.sum(g, 2), tl.sum(u, 2)
     r = tl.minimum(tl.arange(0, R)[None, :], last)
     if HAS_B0:
         g += tl.load(B0 + row + r)

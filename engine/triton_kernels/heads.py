@@ -40,7 +40,7 @@ def _weights(w, row, there, N_IN: tl.constexpr, WIDE: tl.constexpr, ROW: tl.cons
     return tl.load(w + row.to(tl.int64)[:, None] * ROW + k[None, :], mask=mask, other=0).to(tl.float32)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["n_rows"])
 def _heads(
     x, w, out, n_rows, x_row, out_row, step,
     X_HEAD: tl.constexpr, OUT_HEAD: tl.constexpr, N_IN: tl.constexpr, N_OUT: tl.constexpr, WIDE: tl.constexpr,

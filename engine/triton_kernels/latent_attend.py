@@ -19,13 +19,13 @@ from engine.triton_kernels.paged import LOG2E, Pages, blocks_of, kind_of, load_t
 from engine.triton_kernels.workspace import Workspace
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["n_rows", "n_splits"])
 def _attend_latent(
     absorbed, q, pool, scales, positions, seqs, tables, partials, stats, n_rows, scale, absorbed_row, q_row, table_row, step,
-    scale_step,
+    scale_step, n_splits,
     N_SEQS: tl.constexpr, N_HEADS: tl.constexpr, HEADS: tl.constexpr, ROWS: tl.constexpr, HEAD_DIM: tl.constexpr,
     RANK: tl.constexpr, RANK_WIDE: tl.constexpr, N_ROT: tl.constexpr, ROT_WIDE: tl.constexpr, BLOCK: tl.constexpr,
-    KEYS: tl.constexpr, SPLITS: tl.constexpr, LEAST: tl.constexpr, KIND: tl.constexpr, GROUPS: tl.constexpr,
+    KEYS: tl.constexpr, LEAST: tl.constexpr, KIND: tl.constexpr, GROUPS: tl.constexpr,
     EARLY: tl.constexpr, ASM: tl.constexpr,
 ):  # fmt: skip
     """HEADS heads of ROWS rows of one sequence over one part of its past."""
@@ -41,7 +41,7 @@ def _attend_latent(
     if newest < 0:
         return
     n_blocks = newest // BLOCK + 1
-    n_used = splits_used(n_blocks, SPLITS, LEAST)
+    n_used = splits_used(n_blocks, n_splits, LEAST)
     if split >= n_used:
         return
     table = tables + seq.to(tl.int64) * table_row
@@ -83,14 +83,14 @@ def _attend_latent(
         sums = tl.dot(weights.to(c.dtype), c, sums * fade[:, None], input_precision="ieee")
         total = total * fade + tl.sum(weights, 1)
         largest = higher
-    keep(partials, stats, row * N_HEADS + head, there, split, sums, largest, total, SPLITS, RANK, RANK_WIDE)
+    keep(partials, stats, row * N_HEADS + head, there, split, sums, largest, total, n_splits, RANK, RANK_WIDE)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["n_rows", "n_splits"])
 def _merge_latent(
-    partials, stats, positions, seqs, out, n_rows, out_row,
+    partials, stats, positions, seqs, out, n_rows, n_splits, out_row,
     N_HEADS: tl.constexpr, ROWS: tl.constexpr, RANK: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr,
-    SPLITS: tl.constexpr, LEAST: tl.constexpr, TOGETHER: tl.constexpr, EARLY: tl.constexpr,
+    LEAST: tl.constexpr, TOGETHER: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
     """WIDE values of one head of one row; the splits are those of its tile."""
     if EARLY:
@@ -98,8 +98,8 @@ def _merge_latent(
     head, begin, row = tl.program_id(0) + tl.arange(0, 1), tl.program_id(1) * WIDE, tl.program_id(2)
     seq = tl.load(seqs + row)
     _, _, position = rows_of(positions, seqs, row // ROWS, seq, tl.arange(0, ROWS), n_rows, ROWS)
-    n_used = splits_used(tl.max(position, 0) // BLOCK + 1, SPLITS, LEAST)
-    found = merged(partials, stats, row * N_HEADS + head, head < N_HEADS, n_used, begin, SPLITS, TOGETHER, RANK, WIDE)
+    n_used = splits_used(tl.max(position, 0) // BLOCK + 1, n_splits, LEAST)
+    found = merged(partials, stats, row * N_HEADS + head, head < N_HEADS, n_used, begin, n_splits, TOGETHER, RANK, WIDE)
     d = begin + tl.arange(0, WIDE)
     tl.store(out + row.to(tl.int64) * out_row + head[:, None] * RANK + d[None, :], found, mask=(d < RANK)[None, :])
 
@@ -112,7 +112,7 @@ class LatentConfig:
     """
 
     keys: int = 64
-    warps: int = 4
+    warps: int = 8
     stages: int = 3
     least: int = 2
     programs: float = 1.0
@@ -147,16 +147,16 @@ def latent_attend(
     _attend_latent[parts, splits, n_tiles * n_seqs](
         absorbed, q, cache.keys, cache.k_scales, step.positions, step.seq_of_row, table, partials, stats, n_rows, mla.scale,
         absorbed.stride(0), q.stride(0), table.stride(0), cache.keys.stride(0),
-        0 if cache.k_scales is None else cache.k_scales.stride(0),
+        0 if cache.k_scales is None else cache.k_scales.stride(0), splits,
         N_SEQS=n_seqs, N_HEADS=mla.n_heads, HEADS=heads, ROWS=tile, HEAD_DIM=mla.head_dim, RANK=mla.rank,
         RANK_WIDE=padded(mla.rank), N_ROT=mla.rope.n_rot, ROT_WIDE=padded(mla.rope.n_rot), BLOCK=pages.block, KEYS=config.keys,
-        SPLITS=splits, LEAST=config.least, KIND=kind_of(cache.keys, cache.k_scales),
+        LEAST=config.least, KIND=kind_of(cache.keys, cache.k_scales),
         GROUPS=0 if cache.k_scales is None else cache.k_scales.shape[-1], EARLY=config.early,
         ASM=pages.asm, launch_pdl=config.early, num_warps=config.warps, num_stages=config.stages,
     )  # fmt: skip
     wide = min(128, padded(mla.rank))
     _merge_latent[mla.n_heads, triton.cdiv(mla.rank, wide), n_rows](
-        partials, stats, step.positions, step.seq_of_row, out, n_rows, out.stride(0),
-        N_HEADS=mla.n_heads, ROWS=tile, RANK=mla.rank, WIDE=wide, BLOCK=pages.block, SPLITS=splits, LEAST=config.least,
+        partials, stats, step.positions, step.seq_of_row, out, n_rows, splits, out.stride(0),
+        N_HEADS=mla.n_heads, ROWS=tile, RANK=mla.rank, WIDE=wide, BLOCK=pages.block, LEAST=config.least,
         TOGETHER=together(1, wide), EARLY=config.early, launch_pdl=config.early, num_warps=4,
     )  # fmt: skip

@@ -28,7 +28,7 @@ PIECE_BYTES = 64 << 20
 """Of keys and values in scratch."""
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["n_rows", "seq", "begin", "limit"])
 def _make(
     pool, scales, wk, wv, positions, seqs, table, keys, values, n_rows, seq, begin, limit, step, scale_step, k_step, v_step,
     N_HEADS: tl.constexpr, RANK: tl.constexpr, N_ROT: tl.constexpr, ROT_WIDE: tl.constexpr, NOPE: tl.constexpr,

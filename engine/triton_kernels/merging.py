@@ -12,9 +12,9 @@ import triton.language as tl
 
 
 @triton.jit
-def splits_used(n_blocks, SPLITS: tl.constexpr, LEAST: tl.constexpr):
+def splits_used(n_blocks, n_splits, LEAST: tl.constexpr):
     """How many splits share a row's blocks: at least LEAST blocks each, so that short pasts are not cut to pieces."""
-    return tl.minimum(SPLITS, tl.cdiv(n_blocks, LEAST))
+    return tl.minimum(n_splits, tl.cdiv(n_blocks, LEAST))
 
 
 @triton.jit
@@ -29,11 +29,11 @@ def rows_of(positions, seqs, tile, seq, r, n_rows, ROWS: tl.constexpr):
 
 @triton.jit
 def keep(
-    partials, stats, place, used, split, sums, largest, total,
-    SPLITS: tl.constexpr, WIDTH: tl.constexpr, WIDE: tl.constexpr,
+    partials, stats, place, used, split, sums, largest, total, n_splits,
+    WIDTH: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
     """Stores what one split found for some heads. place: [heads], row * n_heads + head; used: which of them there are."""
-    at, d = place.to(tl.int64) * SPLITS + split, tl.arange(0, WIDE)
+    at, d = place.to(tl.int64) * n_splits + split, tl.arange(0, WIDE)
     tl.store(partials + at[:, None] * WIDTH + d[None, :], sums, mask=used[:, None] & (d < WIDTH)[None, :])
     tl.store(stats + 2 * at, largest, mask=used)
     tl.store(stats + 2 * at + 1, total, mask=used)
@@ -41,12 +41,12 @@ def keep(
 
 @triton.jit
 def merged(
-    partials, stats, place, there, n_used, begin,
-    SPLITS: tl.constexpr, TOGETHER: tl.constexpr, WIDTH: tl.constexpr, WIDE: tl.constexpr,
+    partials, stats, place, there, n_used, begin, n_splits,
+    TOGETHER: tl.constexpr, WIDTH: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
     """Values [begin, begin + WIDE) of the heads, of n_used splits. TOGETHER: splits read at a time."""
     d = begin + tl.arange(0, WIDE)
-    at = place.to(tl.int64) * SPLITS
+    at = place.to(tl.int64) * n_splits
     largest = tl.full([place.shape[0]], -1e30, tl.float32)
     total = tl.zeros([place.shape[0]], tl.float32)
     sums = tl.zeros([place.shape[0], WIDE], tl.float32)

@@ -24,25 +24,48 @@ def _axes(R: tl.constexpr, H: tl.constexpr, M: tl.constexpr, last, n_rows, EVEN:
 
 
 @triton.jit
+def _more(
+    acc, lo, hi, x, y, u, v, less,
+    WHOLE: tl.constexpr, SPAN: tl.constexpr, HAS_MIN: tl.constexpr, ASM: tl.constexpr,
+):  # fmt: skip
+    """acc plus products of codes with codes, times their scales u and v, and without what minima take off."""
+    if WHOLE:
+        acc += u * tl.sum(dot4(lo, x, ASM), 3).to(tl.float32)
+        acc += v * tl.sum(dot4(hi, y, ASM), 3).to(tl.float32)
+    elif SPAN == 1:
+        acc += u[:, :, :, None] * (dot4(lo, x, ASM) + dot4(hi, y, ASM)).to(tl.float32)
+    else:
+        acc += u[:, :, :, None] * dot4(lo, x, ASM).to(tl.float32)
+        acc += v[:, :, :, None] * dot4(hi, y, ASM).to(tl.float32)
+    if HAS_MIN and WHOLE:
+        acc -= less
+    elif HAS_MIN:
+        acc -= 0.25 * less[:, :, :, None]  # each of the four threads that hold a run takes a quarter
+    return acc
+
+
+@triton.jit
 def _of_codes(
-    W, origin, last, X, S, T, n_rows,
+    W, origin, V, origin_of_v, last, X, S, T, n_rows, TWO: tl.constexpr,
     FORMAT: tl.constexpr, SPAN: tl.constexpr, VECTOR: tl.constexpr, HAS_MIN: tl.constexpr, STEP: tl.constexpr,
     K: tl.constexpr, RB: tl.constexpr, M: tl.constexpr, R: tl.constexpr, H: tl.constexpr, EVEN: tl.constexpr, ASM: tl.constexpr,
     EARLY: tl.constexpr = False,
 ):  # fmt: skip
-    """[M, R] f32: products with 8-bit activations: X int32 words [.., K / 4], S scales [.., K / 32], T sums [.., K / 16].
+    """Products with 8-bit activations: X int32 words [.., K / 4], S scales [.., K / 32], T sums [.., K / 16].
+
+    TWO: of a second matrix V as well, whose weights are under way at the same time; without, the second result is the first.
 
     Where a thread holds the four words of a run (VECTOR 4), it adds their products as integers and scales the sum; else threads
     hold words, and each scales its own.
     """
     PAIRS: tl.constexpr = K // 32
     WHOLE: tl.constexpr = VECTOR == 4
-    PART: tl.constexpr = 1.0 if WHOLE else 0.25  # of a run's sum, which each of the threads that hold it takes off
     r, h, i, m = _axes(R, H, M, last, n_rows, EVEN)
     rh, hh, mh = tl.arange(0, R)[None, :, None], tl.arange(0, H)[None, None, :], tl.arange(0, M)[:, None, None]
     if not EVEN:
         rh, mh = tl.minimum(rh, last), tl.minimum(mh, n_rows - 1)
     acc = tl.zeros([M, R, H] if WHOLE else [M, R, H, 4], tl.float32)
+    other_acc = acc
     STEPS: tl.constexpr = (PAIRS + H - 1) // H
     MOST: tl.constexpr = 8 // M  # steps that are unrolled, as far as they divide all: loads of several are under way at once
     UNROLLED: tl.constexpr = (
@@ -51,7 +74,7 @@ def _of_codes(
     if EARLY and STEPS > MOST:
         tl.extra.cuda.gdc_wait()
     for begun in range(0, STEPS, UNROLLED):
-        weights = origin + begun * STEP
+        weights, weights_of_v = origin + begun * STEP, origin_of_v + begun * STEP
         x_of, s_of, t_of = X + begun * (H * 8), S + begun * H, T + begun * (H * 2)
         for step in tl.static_range(UNROLLED):
             p, ph = h, hh
@@ -60,6 +83,10 @@ def _of_codes(
             if PAIRS % H != 0:
                 p, ph = tl.minimum(h, left - 1), tl.minimum(hh, left - 1)
             lo, hi, dl, dh, ml, m2 = load_pairs(W, weights, r, p, i, rh, ph, FORMAT, RB, step * STEP, WHOLE, ASM)
+            if TWO:
+                lo_v, hi_v, dl_v, dh_v, ml_v, m2_v = load_pairs(
+                    V, weights_of_v, r, p, i, rh, ph, FORMAT, RB, step * STEP, WHOLE, ASM
+                )
             if EARLY and step == 0 and STEPS <= MOST:
                 tl.extra.cuda.gdc_wait()  # weights are under way already
             # In the layout of the weights, whatever wider loads the alignment of activations would allow.
@@ -70,24 +97,20 @@ def _of_codes(
             other = scale
             if SPAN > 1:
                 other = tl.load(s_of + (mh * (K // 32) + run // 2) + (step * H + SPAN // 2), mask=inside, other=0.0)
-            u, v = dl * scale, dh * other
-            if WHOLE:
-                acc += u * tl.sum(dot4(lo, x, ASM), 3).to(tl.float32)
-                acc += v * tl.sum(dot4(hi, y, ASM), 3).to(tl.float32)
-            elif SPAN == 1:
-                acc += u[:, :, :, None] * (dot4(lo, x, ASM) + dot4(hi, y, ASM)).to(tl.float32)
-            else:
-                acc += u[:, :, :, None] * dot4(lo, x, ASM).to(tl.float32)
-                acc += v[:, :, :, None] * dot4(hi, y, ASM).to(tl.float32)
+            first, second = scale, other
             if HAS_MIN:
                 sums = t_of + (mh * (K // 16) + run) + step * H * 2
                 first, second = tl.load(sums, mask=inside, other=0.0), tl.load(sums + SPAN, mask=inside, other=0.0)
-                less = ml * first + m2 * second
-                if WHOLE:
-                    acc -= less
-                else:
-                    acc -= PART * less[:, :, :, None]
-    return acc if WHOLE else tl.reshape(acc, (M, R, H * 4))
+            less = ml * first + m2 * second
+            acc = _more(acc, lo, hi, x, y, dl * scale, dh * other, less, WHOLE, SPAN, HAS_MIN, ASM)
+            if TWO:
+                less = ml_v * first + m2_v * second
+                u, v = dl_v * scale, dh_v * other
+                other_acc = _more(other_acc, lo_v, hi_v, x, y, u, v, less, WHOLE, SPAN, HAS_MIN, ASM)
+    if WHOLE:
+        return acc, other_acc
+    else:
+        return tl.reshape(acc, (M, R, H * 4)), tl.reshape(other_acc, (M, R, H * 4))
 
 
 @triton.jit
@@ -146,8 +169,7 @@ def _of_floats(
 def partial_products(
     W, origin, last, V, X, S, T, x_row, n_rows,
     FORMAT: tl.constexpr, F32: tl.constexpr, K: tl.constexpr, RB: tl.constexpr,
-    M: tl.constexpr, R: tl.constexpr, H: tl.constexpr, EVEN: tl.constexpr, ASM: tl.constexpr,
-    EARLY: tl.constexpr = False,
+    M: tl.constexpr, R: tl.constexpr, H: tl.constexpr, EVEN: tl.constexpr, ASM: tl.constexpr, EARLY: tl.constexpr = False,
 ):  # fmt: skip
     """[M, R, n] f32, to be summed over n: rows `origin` (int64, bytes) on of a matrix times rows x_row on of the activations.
 
@@ -155,19 +177,41 @@ def partial_products(
     multiple of 8. V: f32 activations, for float formats and where F32; X, S, T: 8-bit ones. EARLY: the program was launched
     before its activations are complete, which are waited for when weights are under way.
     """
+    first, _ = partial_products_of_two(
+        W, origin, W, origin, last, V, X, S, T, x_row, n_rows, FORMAT, F32, K, RB, M, R, H, EVEN, ASM, EARLY, False
+    )
+    return first
+
+
+@triton.jit
+def partial_products_of_two(
+    W, origin, W_2, origin_2, last, V, X, S, T, x_row, n_rows,
+    FORMAT: tl.constexpr, F32: tl.constexpr, K: tl.constexpr, RB: tl.constexpr,
+    M: tl.constexpr, R: tl.constexpr, H: tl.constexpr, EVEN: tl.constexpr, ASM: tl.constexpr, EARLY: tl.constexpr = False,
+    TWO: tl.constexpr = True,
+):  # fmt: skip
+    """The same of two matrices of one format, whose weights are under way at the same time. TWO: for `partial_products`."""
     SPAN: tl.constexpr = (
         4 if FORMAT == "Q6_K" else 2 if FORMAT == "Q4_K" or FORMAT == "Q5_K" or FORMAT == "Q2_K" or FORMAT == "Q3_K" else 1
     )
     VECTOR: tl.constexpr = 4 if FORMAT == "Q4_K" or FORMAT == "Q5_K" else 2 if FORMAT == "Q5_1" or FORMAT == "IQ4_XS" else 1
     HAS_MIN: tl.constexpr = FORMAT == "Q4_K" or FORMAT == "Q5_K" or FORMAT == "Q2_K" or FORMAT == "Q4_1" or FORMAT == "Q5_1"
-    if EARLY and (F32 or FORMAT == "F32" or FORMAT == "F16" or FORMAT == "BF16"):
+    FLOATS: tl.constexpr = FORMAT == "F32" or FORMAT == "F16" or FORMAT == "BF16"
+    if EARLY and (F32 or FLOATS):
         tl.extra.cuda.gdc_wait()
-    if FORMAT == "F32" or FORMAT == "F16" or FORMAT == "BF16":
-        return _of_floats(W, origin, last, V + x_row * K, n_rows, FORMAT, K, RB, M, R, H * 4)
+    if FLOATS:
+        first = _of_floats(W, origin, last, V + x_row * K, n_rows, FORMAT, K, RB, M, R, H * 4)
+        second = first
+        if TWO:
+            second = _of_floats(W_2, origin_2, last, V + x_row * K, n_rows, FORMAT, K, RB, M, R, H * 4)
     elif F32:
-        return _of_f32(W, origin, last, V + x_row * K, n_rows, FORMAT, SPAN, HAS_MIN, K, RB, M, R, H, ASM)
+        first = _of_f32(W, origin, last, V + x_row * K, n_rows, FORMAT, SPAN, HAS_MIN, K, RB, M, R, H, ASM)
+        second = first
+        if TWO:
+            second = _of_f32(W_2, origin_2, last, V + x_row * K, n_rows, FORMAT, SPAN, HAS_MIN, K, RB, M, R, H, ASM)
     else:
-        return _of_codes(
-            W, origin, last, X + x_row * (K // 4), S + x_row * (K // 32), T + x_row * (K // 16), n_rows,
+        first, second = _of_codes(
+            W, origin, W_2, origin_2, last, X + x_row * (K // 4), S + x_row * (K // 32), T + x_row * (K // 16), n_rows, TWO,
             FORMAT, SPAN, VECTOR, HAS_MIN, RB * 32 * H // K, K, RB, M, R, H, EVEN, ASM, EARLY,
         )  # fmt: skip
+    return first, second

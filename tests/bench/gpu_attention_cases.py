@@ -167,17 +167,17 @@ LATENT = LatentConfig()
 LATENTS = [
     LATENT,
     replace(LATENT, stages=2),
-    replace(LATENT, warps=8),
-    replace(LATENT, warps=8, stages=2),
+    replace(LATENT, warps=4),
+    replace(LATENT, warps=4, stages=2),
     replace(LATENT, keys=32, stages=4),
     replace(LATENT, keys=32, stages=2, programs=2.0),
-    replace(LATENT, keys=32, stages=5, warps=8),
+    replace(LATENT, keys=32, stages=5),
     replace(LATENT, programs=0.5),
     replace(LATENT, early=True),
     replace(LATENT, least=4),
     replace(LATENT, least=1),
 ]
-WIDE = LatentConfig(warps=8)
+WIDE = LatentConfig()
 """For more queries, and for 8-bit rows."""
 WIDES = [
     WIDE,

@@ -22,7 +22,7 @@ import torch
 from engine.runtime.gpu import GpuDevice, open_gpus
 from engine.runtime.pinned import Pinned
 from engine.triton_kernels.handoff import LINE, GpuFlags
-from kernels_pyx.handoff import FAR, LATE, STOPPED
+from kernels_pyx.handoff import FAR, LATE, STOPPED, handoff_bytes
 from tests.helpers.adder import Adder
 
 LIMIT_S = 2.0
@@ -43,8 +43,9 @@ class Bench:
 
     def __init__(self, n: int, n_workers: int, width: int, limit_s: float = LIMIT_S) -> None:
         self.n = n
-        self.adder = Adder(n, n_workers, limit_s, width)
-        self._pinned = [Pinned(arena, (card(),)) for arena in (self.adder.arena, self.adder.words)]
+        self._pinned = [Pinned(nbytes, (card(),)) for nbytes in (8 * width, handoff_bytes(2 * n))]
+        rows_arena, words_arena = (one.arena for one in self._pinned)
+        self.adder = Adder(n, n_workers, limit_s, width, arena=rows_arena, words=words_arena)
         rows, words = (one.bytes.view(dtype) for one, dtype in zip(self._pinned, (torch.float32, torch.int32), strict=True))
         rows, words = rows.view(2, width), words.view(-1, LINE)
         self.host_x, self.host_y = rows[:1], rows[1:]

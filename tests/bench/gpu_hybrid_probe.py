@@ -1,12 +1,12 @@
 """Which kernel of a hybrid lane fails on a GPU, with what arguments, and where everything lies that it may touch.
 
-python -m tests.bench.gpu_hybrid_probe [--layers 48] [--stages addresses,exchanges,prompt,decode,driver,plain]
+python -m tests.bench.gpu_hybrid_probe [--layers 48] [--stages addresses,exchanges,prompt,decode,registered,plain]
 
 A fault of a kernel is known only at the next wait and ends the use of the device by its process, so every stage is a process of
 its own, and waits after each call. One JSON object a line. `addresses`: the windows of shared and local memory among the host's
 mappings, and what registered memory is called on the device. `exchanges`: sends and takes at the shapes of a 30b layer.
-`prompt`, `decode`: the real model, experts on the CPU, one call after another. `driver`: decode with the slots of the CPU in
-memory that the driver gave. `plain`: decode as a load warms it up. Needs a card.
+`prompt`, `decode`: the real model, experts on the CPU, one call after another. `registered`: decode with
+memory of our own that the driver is told of. `plain`: decode as a load warms it up. Needs a card.
 """
 
 from __future__ import annotations
@@ -89,10 +89,6 @@ def addresses(out: Found, options: argparse.Namespace) -> None:
     before = [Arena(size, huge=size >= 2 << 20) for size in (4096, 4 << 20, 64 << 20, 1 << 30)]
     import torch
 
-    from engine.runtime.gpu import open_gpus
-    from engine.runtime.pinned import Pinned
-
-    devices = open_gpus([0])
     torch.zeros(1, device="cuda")
     found = windows()
     out["windows"] = {name: hex(at) for name, at in found.items()}
@@ -103,9 +99,9 @@ def addresses(out: Found, options: argparse.Namespace) -> None:
         for arena in arenas:
             row: Found = {"when": when, "address": hex(arena.address), "nbytes": arena.nbytes}
             row["in_window"] = inside(arena.address, arena.nbytes, found)
-            pinned = Pinned(arena, devices)
+            torch.cuda.check_error(int(torch.cuda.cudart().cudaHostRegister(arena.address, arena.nbytes, 3)))
             row["device"] = hex(device_address(arena.address))
-            pinned.close()
+            torch.cuda.cudart().cudaHostUnregister(arena.address)
             rows.append(row)
     out["arenas"] = rows
     given = torch.empty(64 << 20, dtype=torch.uint8, pin_memory=True)
@@ -119,7 +115,6 @@ def exchanges(out: Found, options: argparse.Namespace) -> None:
     from engine.runtime.gpu import open_gpus
     from engine.runtime.pinned import Pinned
     from engine.triton_kernels.handoff import LINE, GpuFlags
-    from kernels_pyx.arena import Arena
     from kernels_pyx.handoff import handoff_bytes
 
     devices = open_gpus([0])
@@ -128,8 +123,7 @@ def exchanges(out: Found, options: argparse.Namespace) -> None:
         return torch.zeros(shape, dtype=getattr(torch, dtype), device="cuda")
 
     n_flags = 2 * options.layers + 2
-    words = Pinned(Arena(handoff_bytes(n_flags)), devices)
-    room = Pinned(Arena(256 << 20, huge=True), devices)
+    words, room = Pinned(handoff_bytes(n_flags), devices), Pinned(256 << 20, devices)
     flags = GpuFlags(words.bytes[: handoff_bytes(n_flags)].view(torch.int32).view(-1, LINE), allocate, asm=True)
     host_words = words.bytes[: handoff_bytes(n_flags)].view(torch.int32).view(-1, LINE)
     found, epoch = windows(), 0
@@ -163,6 +157,18 @@ def exchanges(out: Found, options: argparse.Namespace) -> None:
     out["last"] = "all right"
 
 
+def registered(nbytes: int) -> tuple[Any, Any]:
+    """An arena of ours that kernels may use, and its bytes."""
+    import torch
+
+    from engine.runtime.pinned import bytes_of
+    from kernels_pyx.arena import Arena
+
+    arena = Arena(nbytes, huge=nbytes >= 2 << 20)
+    torch.cuda.check_error(int(torch.cuda.cudart().cudaHostRegister(arena.address, nbytes, 3)))
+    return arena, bytes_of(arena)
+
+
 class Recorder:
     """The last launch of a Triton kernel, in words."""
 
@@ -187,14 +193,14 @@ def _shown(value: Any) -> str:
     return str(value)
 
 
-def model(out: Found, options: argparse.Namespace, phase: str, *, driver: bool = False, waits: bool = True) -> None:
+def model(out: Found, options: argparse.Namespace, phase: str, *, ours: bool = False, waits: bool = True) -> None:
     """A load that waits after every call of its lanes."""
     import torch
 
     from engine.placement.options import LoadOptions
-    from engine.runtime import cpu_programs, gpu_executor, pinned
+    from engine.runtime import gpu_executor, pinned
+    from engine.runtime.gpu_buffers import StepShape
     from tests.bench.gpu import EXPERTS_ON_CPU, hybrid_threads
-    from tests.bench.gpu_windows import lent_arena
     from tests.bench.synthetic import write_synthetic
     from tests.helpers.runs import open_model
 
@@ -206,28 +212,17 @@ def model(out: Found, options: argparse.Namespace, phase: str, *, driver: bool =
         path = whole
     if not path.exists():
         write_synthetic(options.kind, path, options.layers)
-    arenas: list[Any] = []
-    given: dict[int, torch.Tensor] = {}
-    allocate, register = cpu_programs.allocate, pinned.Pinned.__init__
+    rooms: list[tuple[int, int]] = []
+    give = pinned.Pinned.__init__
 
-    def noted(nbytes: int, what: str, advice: str) -> Any:
-        if driver:
-            arena, room = lent_arena(nbytes)
-            given[arena.address] = room
+    def noted(self: Any, nbytes: int, devices: Any) -> None:
+        if ours:
+            self.arena, self.bytes = registered(nbytes)
         else:
-            arena = allocate(nbytes, what, advice)
-        arenas.append(arena)
-        return arena
+            give(self, nbytes, devices)
+        rooms.append((self.arena.address, nbytes))
 
-    def registered(self: Any, arena: Any, devices: Any) -> None:
-        if arena.address in given:
-            self.bytes, self._address = given[arena.address], 0
-        else:
-            register(self, arena, devices)
-
-    pinned.Pinned.__init__ = registered  # type: ignore[method-assign]
-
-    cpu_programs.allocate = noted  # type: ignore[assignment]
+    setattr(pinned.Pinned, "__init__", noted)  # noqa: B010 - both are replaced for this run
     recorder = Recorder()
     executor = gpu_executor.GpuExecutor
 
@@ -236,9 +231,8 @@ def model(out: Found, options: argparse.Namespace, phase: str, *, driver: bool =
             found = windows()
             out["windows"] = {name: hex(at) for name, at in found.items()}
             out["mapped_there"] = around(found)
-            out["slots"] = [
-                {"address": hex(one.address), "nbytes": one.nbytes, "in_window": inside(one.address, one.nbytes, found)}
-                for one in arenas
+            out["pinned"] = [
+                {"address": hex(at), "nbytes": nbytes, "in_window": inside(at, nbytes, found)} for at, nbytes in rooms
             ]
             print(json.dumps({"known": out}), flush=True)
         if bound.plan.phase != phase:
@@ -260,9 +254,14 @@ def model(out: Found, options: argparse.Namespace, phase: str, *, driver: bool =
         out["last"] = f"all of {bound.plan.max_rows} rows"
 
     if waits:
-        executor._warm = warm  # type: ignore[method-assign]
+        setattr(executor, "_warm", warm)  # noqa: B010
     loaded = open_model(path, LoadOptions(n_threads=hybrid_threads(), n_ctx=2048, placement=EXPERTS_ON_CPU))
     out["loaded"] = True
+    runs: Any = loaded.executor
+    for i, plan in enumerate(runs.plans):
+        if plan.phase == phase == "decode":
+            n = plan.max_rows
+            runs._make_ready(i, runs._binder.bind(i, StepShape(n, n, n), beside=True))
     from tests.helpers.golden_models import batch
 
     started = time.perf_counter()
@@ -277,7 +276,7 @@ STAGES: dict[str, Callable[[Found, argparse.Namespace], None]] = {
     "exchanges": exchanges,
     "prompt": lambda out, options: model(out, options, "prefill"),
     "decode": lambda out, options: model(out, options, "decode"),
-    "driver": lambda out, options: model(out, options, "decode", driver=True),
+    "registered": lambda out, options: model(out, options, "decode", ours=True),
     "plain": lambda out, options: model(out, options, "decode", waits=False),
 }
 

@@ -1,13 +1,10 @@
 # mypy: disable-error-code="no-untyped-def, untyped-decorator, no-untyped-call, misc"
-"""Where a card's kernels see shared and local memory, and memory of the host that its driver gave. For the probes beside this."""
+"""Where a card's kernels see shared and local memory. For the probe beside this."""
 
 from __future__ import annotations
 
-import torch
 import triton
 import triton.language as tl
-
-from kernels_pyx.arena import Arena
 
 _SHARED = tl.constexpr("{ .reg .u64 a; mov.u64 a, 0; cvta.shared.u64 $0, a; }")
 _LOCAL = tl.constexpr("{ .reg .u64 a; mov.u64 a, 0; cvta.local.u64 $0, a; }")
@@ -20,9 +17,3 @@ def find_windows(out):
     local = tl.inline_asm_elementwise(_LOCAL, "=l", [], dtype=tl.int64, is_pure=False, pack=1)
     tl.store(out, shared)
     tl.store(out + 1, local)
-
-
-def lent_arena(nbytes: int) -> tuple[Arena, torch.Tensor]:
-    """An arena in memory that the driver gave, and the tensor that keeps it."""
-    given = torch.zeros(nbytes, dtype=torch.uint8, pin_memory=True)
-    return Arena(nbytes, address=given.data_ptr()), given

@@ -216,7 +216,7 @@ def test_a_lost_gpu_fails_the_request_and_keeps_the_session(monkeypatch: pytest.
     failed = [event for event in events if isinstance(event, Failed)]
     assert [(event.kind, event.is_bug) for event in failed] == [("DeviceLost", False)]
     assert failed[0].message.startswith(
-        "gpu0 (emulated GPU) stopped working (CUDA error: an illegal memory access was encountered)"
+        "gpu0 (emulated GPU) stopped working (CUDA error: an illegal memory access was encountered in mixer.0 attend)"
     )
     ask(session, "again", golden("qwen3").ids("medium"), 4)
     run(session)

@@ -16,10 +16,19 @@ WIDTH = 64
 class Adder:
     """n times: receives a row x (flag 2i), y += x, sends y (flag 2i + 1)."""
 
-    def __init__(self, n: int, n_workers: int = 2, limit_s: float = 20.0, width: int = WIDTH) -> None:
-        """n_workers of which none is pinned; limit_s: of a wait; width: values of a row."""
+    def __init__(
+        self,
+        n: int,
+        n_workers: int = 2,
+        limit_s: float = 20.0,
+        width: int = WIDTH,
+        *,
+        arena: Arena | None = None,
+        words: Arena | None = None,
+    ) -> None:
+        """n_workers of which none is pinned; limit_s: of a wait; width: values of a row. arena, words: for rows and flags."""
         self.n = n
-        self.arena = Arena(8 * width)
+        self.arena = arena or Arena(8 * width)
         self.x, self.y = np.frombuffer(self.arena, np.float32).reshape(2, width)
         self.ops = np.zeros(3 * n, OP_DTYPE)
         for i in range(n):
@@ -29,7 +38,7 @@ class Adder:
             add["x_offset"], add["x_stride"], add["y_offset"][0], add["y_stride"][0] = 0, width, 4 * width, width
             send["kind"], send["flag"] = Kind.SEND, 2 * i + 1
         self.pool, self.abort = Pool([-1] * n_workers), AbortFlag()
-        self.words = Arena(handoff_bytes(2 * n))
+        self.words = words or Arena(handoff_bytes(2 * n))
         self.handoff = Handoff(self.words, 2 * n, limit_s=limit_s)
         self._program: CpuProgram | None = None
 

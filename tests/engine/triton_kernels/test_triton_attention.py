@@ -13,7 +13,9 @@ import torch
 
 from engine.placement.options import KV_TYPES, KvType
 from engine.program.lane_ops import Heads, Turn
+from engine.triton_kernels import attention_kernels
 from engine.triton_kernels.attention_decode import DecodeConfig, attend_rows
+from engine.triton_kernels.attention_kernels import AttentionKernels
 from engine.triton_kernels.attention_prefill import TileConfig, attend_tiles
 from engine.triton_kernels.paged import Pages
 from engine.triton_kernels.tensors import Cache
@@ -121,3 +123,23 @@ def test_short_chunks_are_split(heads: Heads, rows: list[tuple[int, int]]) -> No
     attend_rows(room(), 9, DecodeConfig(least=1), Pages(cache, step), q, heads, None, gate, out, queries=16)
     TORCH.attend(step, q, cache, heads, None, gate, wanted, rows=False)
     close(out, wanted, "f16")
+
+
+class Kernels(AttentionKernels):
+    """Of a lane."""
+
+    def __init__(self) -> None:
+        self._workspace, self._asm = room(), False
+
+
+@pytest.mark.parametrize("kind", ["f32", "q8_0"])
+def test_a_lane_takes_rows_and_chunks_of_any_size(kind: KvType, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attention_kernels, "FEW_ROWS", 16)
+    heads, kernels = SHAPES[1], Kernels()
+    cache = filled(heads, kind, kind)
+    for rows in (DECODE, CHUNKS[0], CHUNKS[0][:9]):
+        step, q = STEPS.rows(rows), floats(5, len(rows), heads.n_heads * heads.q_step)
+        out, wanted = (torch.full((len(rows), heads.n_heads * heads.v_dim), 77.0) for _ in range(2))
+        kernels.attend(step, q, cache, heads, None, None, out, rows=rows is DECODE)
+        TORCH.attend(step, q, cache, heads, None, None, wanted, rows=rows is DECODE)
+        close(out, wanted, kind)
