@@ -12,6 +12,7 @@ An event must have been recorded before a stream is told to wait for it: until t
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -36,6 +37,8 @@ from engine.runtime.pinned import Pinned
 from engine.runtime.weights import Weights
 from kernels_pyx.executor import AbortFlag
 from kernels_pyx.ferry import Ferry
+
+log = logging.getLogger("engine")
 
 CARRIERS = 12
 """Threads that copy to pinned chunks at most: together twice what a PCIe 5.0 x16 takes, one alone a fifth of it."""
@@ -127,35 +130,48 @@ class ExpertStream:
             what = "the ring through which experts pass, beside what kernels still take,"
             raise OutOfDeviceMemory(what, str(self._device), total + SPARE_BYTES, memory.free)
         self._ring = memory.allocate((total,), torch.uint8, "workspace", "the ring through which experts pass")
-        loads: list[tuple[int, int]] = []
-        self._parts: list[list[tuple[int, Tensor]]] = []
+        self._rooms: list[list[tuple[int, Tensor]]] = []
         for position, found in enumerate(tensors.values()):
             at = position % RING_LAYERS * (total // RING_LAYERS)
-            self._parts.append([])
+            self._rooms.append([])
             for tensor in found:
                 room = self._ring[at : at + tensor.nbytes]
                 into.lend(tensor.name, room)
                 at += aligned(tensor.nbytes)
-                for start in range(0, tensor.nbytes, streaming.CHUNK_BYTES):
-                    part = room[start : start + streaming.CHUNK_BYTES]
-                    self._parts[-1].append((len(loads), part))
-                    loads.append((weights.address(tensor) + start, part.numel()))
-        self._loads = np.array(loads, np.uint64)
-        self.nbytes = int(self._loads[:, 1].sum())
+                self._rooms[-1].append((weights.address(tensor), room))
+        self.nbytes = sum(one.nbytes for found in tensors.values() for one in found)
         """What crosses in a step."""
         self._passage: _Passage | None = None
         self._sending: Future[None] | None = None
         self.times: StreamTimes | None = None
-        self._marks = None if self._device.emulated else _Marks(len(self._parts), memory)
+        self._marks = None if self._device.emulated else _Marks(len(self._rooms), memory)
+        self._n_threads = max(1, min(n_threads, CARRIERS))
         self.pinned_bytes = streaming.CHUNKS * streaming.CHUNK_BYTES
         self._pinned = Pinned(self.pinned_bytes, (self._device,))
         try:
-            n = max(1, min(n_threads, CARRIERS))
-            self._ferry: Ferry | None = Ferry(self._pinned.bytes.numpy(), streaming.CHUNK_BYTES, n)
-        except MemoryError as error:
+            self._use(streaming.CHUNK_BYTES, streaming.CHUNKS)
+        except BaseException:
             self._pinned.close()
-            raise OutOfMemory(f"{error}; close other programs") from error
+            raise
         self._sender = ThreadPoolExecutor(1, "experts")
+
+    def _use(self, chunk_bytes: int, n_chunks: int) -> None:
+        """Cuts what passes into chunks, from now on. Only while nothing is on its way. Raises: OutOfMemory."""
+        self._ferry: Ferry | None = None
+        loads: list[tuple[int, int]] = []
+        self._parts: list[list[tuple[int, Tensor]]] = []
+        for rooms in self._rooms:
+            self._parts.append([])
+            for address, room in rooms:
+                for start in range(0, room.numel(), chunk_bytes):
+                    part = room[start : start + chunk_bytes]
+                    self._parts[-1].append((len(loads), part))
+                    loads.append((address + start, part.numel()))
+        self._loads = np.array(loads, np.uint64)
+        try:
+            self._ferry = Ferry(self._pinned.bytes[: chunk_bytes * n_chunks].numpy(), chunk_bytes, self._n_threads)
+        except MemoryError as error:
+            raise OutOfMemory(f"{error}; close other programs") from error
 
     def hooks(self, ops: Sequence[LaneOp]) -> tuple[dict[int, Run], dict[int, Run]]:
         """(what comes before op i, what comes behind it) in a lane that multiplies with these experts."""
@@ -210,6 +226,24 @@ class ExpertStream:
                 if whole and self._marks.are_over:
                     self.times = self._marks.times(self.nbytes, self._first_bytes)
         self._passage = self._sending = None
+
+    def tune(self) -> float:
+        """Finds the chunks with which weights come fastest; GB/s.
+
+        Raises:
+            Cancelled, DeviceLost, OutOfMemory.
+        """
+        rate = self.measure()  # the first time pages of the file are looked up
+        if self._marks is None:
+            return rate
+        rates: dict[tuple[int, int], float] = {}
+        for ring in streaming.RINGS:
+            self._use(*ring)
+            rates[ring] = max(self.measure() for _ in range(2))
+        best = max(rates, key=lambda ring: rates[ring])
+        self._use(*best)
+        log.info("experts come to %s at (chunk, chunks: GB/s) %s", self._device, rates)
+        return rates[best]
 
     def measure(self) -> float:
         """GB/s at which weights come to the device: the first layers are brought once.
@@ -273,6 +307,7 @@ class ExpertStream:
         self._ferry = None
         self._pinned.close()
         self._parts.clear()
+        self._rooms.clear()
 
 
 class _Marks:

@@ -18,7 +18,6 @@ import torch
 
 from engine.runtime.gpu import open_gpus
 from engine.runtime.pinned import Pinned
-from kernels_pyx.arena import Arena
 from kernels_pyx.executor import AbortFlag
 from kernels_pyx.ferry import Ferry
 from kernels_pyx.guard import MappedFile
@@ -32,8 +31,7 @@ READ_ONLY = 8 | 1
 
 def carried(address: int, into: torch.Tensor, chunk: int, n_chunks: int, n_threads: int) -> float:
     """GB/s of bytes at an address through a ring."""
-    arena = Arena(chunk * n_chunks)
-    pinned = Pinned(arena, open_gpus((0,)))
+    pinned = Pinned(chunk * n_chunks, open_gpus((0,)))
     ferry = Ferry(pinned.bytes.numpy(), chunk, n_threads)
     starts = range(0, into.numel(), chunk)
     loads = np.array([(address + start, min(chunk, into.numel() - start)) for start in starts], np.uint64)

@@ -154,3 +154,20 @@ def test_the_bus_is_measured_with_the_first_layers_alone(driven: tuple[Any, Any,
     assert [one.n_records for one in marks.ready][: streaming.RING_LAYERS] == [1] * streaming.RING_LAYERS
     assert not any(one.n_records for one in marks.ready[streaming.RING_LAYERS :])
     assert ring._passage is None and ring.times is None
+
+
+def test_the_fastest_chunks_are_taken(driven: tuple[Any, Any, Driver], monkeypatch: pytest.MonkeyPatch) -> None:
+    model, ring, _ = driven
+    monkeypatch.setattr(streaming, "RINGS", ((9001, 4), (5000, 3), (7000, 2)))
+    rates = iter([1.0, 10.0, 11.0, 9.0, 30.0, 20.0, 21.0])  # the first does not count, then the better of two
+    measure = type(ring).measure
+
+    def told(self: Any) -> float:
+        assert measure(self) > 0
+        return next(rates)
+
+    monkeypatch.setattr(type(ring), "measure", told)
+    assert ring.tune() == 30.0
+    assert (ring._ferry.chunk, ring._ferry.n_chunks) == (5000, 3)
+    ids, recorded = golden("qwen3moe").ids("medium"), golden("qwen3moe").logits("medium")
+    assert np.abs(model.step(batch(ids))[-len(recorded) :] - recorded).max() < 2e-3
