@@ -16,9 +16,9 @@ from engine.placement.placement import Gpu, Numa, Placement
 RING_LAYERS = 2
 """Layers on a GPU at once: one is multiplied with, one arrives."""
 RING_ALIGN = 256
-CHUNK_BYTES, CHUNKS = 8 << 20, 12
+CHUNK_BYTES, CHUNKS = 8 << 20, 8
 """Pinned memory a GPU: the largest chunks, and how many are filled ahead or on their way."""
-RINGS = ((8 << 20, 12), (8 << 20, 6), (4 << 20, 12), (4 << 20, 8), (2 << 20, 16))
+RINGS = ((8 << 20, 8), (4 << 20, 16), (4 << 20, 8), (2 << 20, 20), (2 << 20, 12))
 """(bytes of a chunk, chunks) that are tried at load. A ring that stays in the processor's cache spares its memory three of four
 accesses; chunks that are too small leave the bus waiting for who sends them."""
 LEAST_ROWS = 256

@@ -87,14 +87,14 @@ def main() -> int:
     into = torch.empty(n, dtype=torch.uint8, device="cuda")
     cores = len(os.sched_getaffinity(0))
     found: dict[str, Any] = {"bytes": n, "cores": cores, "pinned_mapped": in_place(mapped.address + start, into, READ_ONLY)}
-    found["ring_mapped"] = carried(mapped.address + start, into, 8 * MIB, 12, max(1, min(12, cores - 2)))
+    found["ring_mapped"] = carried(mapped.address + start, into, 8 * MIB, 8, max(1, min(12, cores - 2)))
     mapped.own(start, n)
     found["ring"] = {
         f"{n_threads} threads, {n_chunks} chunks of {size} MiB": carried(
             mapped.address + start, into, size * MIB, n_chunks, n_threads
         )
         for n_threads in sorted({1, 4, 8, max(1, cores - 4), max(1, cores - 2)})
-        for size, n_chunks in ((2, 24), (4, 16), (8, 12), (16, 8))
+        for size, n_chunks in ((2, 12), (2, 20), (4, 8), (4, 16), (8, 8), (16, 8))
     }
     found["pinned_owned"] = in_place(mapped.address + start, into, 3)
     text = json.dumps(found, indent=1)
