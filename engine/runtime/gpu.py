@@ -127,6 +127,13 @@ def _real(index: int) -> GpuDevice:
     return GpuDevice(index, torch.cuda.get_device_name(index), torch.device("cuda", index), free, emulated=False)
 
 
+def _clear_libraries() -> None:
+    """Lets go of what the library of matrix products keeps for each stream, 32 MiB on Hopper; torch makes it anew when needed."""
+    clear = getattr(torch._C, "_cuda_clearCublasWorkspaces", None)
+    if clear is not None:
+        clear()
+
+
 class GpuMemory:
     """All that a model holds on one device, by owner. Tensors live until they are given back or the whole is closed."""
 
@@ -203,6 +210,7 @@ class GpuMemory:
         self._small = self._large = 0
         if not self.device.emulated:
             with suppress(RuntimeError):  # a lost device has nothing to give back
+                _clear_libraries()
                 torch.cuda.empty_cache()
 
     def _count(self, nbytes: int, sign: int) -> None:

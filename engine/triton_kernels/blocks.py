@@ -58,15 +58,14 @@ def _half(W, origin, offset, r, RB: tl.constexpr, SKIP: tl.constexpr):
 
 @triton.jit
 def _word(W, origin, offset, r, RB: tl.constexpr, SKIP: tl.constexpr):
-    return tl.load(_words(W, origin, offset, r, RB, SKIP), eviction_policy="evict_first")
+    return tl.load(_words(W, origin, offset, r, RB, SKIP))
 
 
 @triton.jit
 def _two_shorts(W, origin, offset, r, RB: tl.constexpr, SKIP: tl.constexpr):
     """A word that is only 2-byte aligned."""
     at = _shorts(W, origin, offset, r, RB, SKIP)
-    low, high = tl.load(at, eviction_policy="evict_first"), tl.load(at + 1, eviction_policy="evict_first")
-    return low.to(tl.int32) | high.to(tl.int32) << 16
+    return tl.load(at).to(tl.int32) | tl.load(at + 1).to(tl.int32) << 16
 
 
 @triton.jit
@@ -158,7 +157,9 @@ def _k_head(W, origin, rh, ph, i, RB: tl.constexpr, SKIP: tl.constexpr, BLOCK: t
 
 @triton.jit
 def _q4_k(W, origin, r, p, i, rh, ph, RB: tl.constexpr, SKIP: tl.constexpr, VECTOR: tl.constexpr):
-    packed = _word(W, origin, p // 8 * 36 + 4 + p % 8 * 4 + i, r, RB, SKIP)
+    # Read once and whole, so out of the caches; formats whose sectors several loads read must not be.
+    at = _words(W, origin, p // 8 * 36 + 4 + p % 8 * 4 + i, r, RB, SKIP)
+    packed = tl.load(at, eviction_policy="evict_first")
     dl, dh, ml, mh = _k_head(W, origin, rh, ph, i, RB, SKIP, 144, VECTOR)
     return packed & NIBBLES, (packed >> 4) & NIBBLES, dl, dh, ml, mh
 

@@ -35,10 +35,13 @@ def tile_of(format: str, n_in: int, n_out: int, n_rows: int) -> Tile:
     """The tile for a matrix of this shape and n_rows rows of activations."""
     if BLOCKS[format].is_float:
         return Tile(2 if n_rows <= 2 else 1, 128, 4)  # 512 columns at a time
-    # One row a program, all of it at once: on an H200, more rows a program leave fewer loads under way, and are slower.
     warps = 4 if n_in >= 4096 else 2 if n_in >= 2048 else 1
-    wide = format in ("Q4_K", "Q5_K")  # whose threads hold 4 words, others 1 or 2
-    return Tile(1, (32 if wide else 16) * warps, warps)
+    if format in ("Q4_K", "Q5_K"):
+        # One row a program, all of it at once: on an H200, more rows a program leave fewer loads under way, and are slower.
+        return Tile(1, 32 * warps, warps)
+    # Threads hold single words of these: two rows share what is loaded of the activations.
+    warps = min(warps, 2)
+    return Tile(2 if n_rows <= 4 else 1, 32 * warps, warps)
 
 
 @triton.jit

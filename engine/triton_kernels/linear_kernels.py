@@ -110,7 +110,7 @@ class LinearKernels:
         """Scores and choice, for few rows in one launch."""
         if len(scores) <= FEW_ROWS:
             arrivals = self._workspace.zeros("arrivals", 1)
-            route.route_few(acts, router, bias, pick_bias, scores, choice, routing, arrivals, asm=self._asm)
+            route.route_few(acts, router, bias, pick_bias, scores, choice, routing, arrivals, asm=self._asm, early=self._early)
             return
         gemm.linear_of_many(acts, [router], [bias], [scores], self._workspace, add=False, softcap=0.0, asm=self._asm)
         route.choose_rows(scores, pick_bias, choice, routing)

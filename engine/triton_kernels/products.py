@@ -67,7 +67,8 @@ def _of_codes(
     acc = tl.zeros([M, R, H] if WHOLE else [M, R, H, 4], tl.float32)
     other_acc = acc
     STEPS: tl.constexpr = (PAIRS + H - 1) // H
-    MOST: tl.constexpr = 8 // M  # steps that are unrolled, as far as they divide all: loads of several are under way at once
+    # Steps that are unrolled, as far as they divide all: loads of several are under way at once, as far as registers go.
+    MOST: tl.constexpr = 8 // M if WHOLE else 2 if M == 1 else 1
     UNROLLED: tl.constexpr = (
         STEPS if STEPS <= MOST else MOST if STEPS % MOST == 0 else MOST // 2 if MOST > 1 and STEPS % (MOST // 2) == 0 else 1
     )
@@ -151,6 +152,7 @@ def float_pointer(W, origin, FORMAT: tl.constexpr):
 def _of_floats(
     W, origin, last, X, n_rows,
     FORMAT: tl.constexpr, K: tl.constexpr, RB: tl.constexpr, M: tl.constexpr, R: tl.constexpr, C: tl.constexpr,
+    EARLY: tl.constexpr,
 ):  # fmt: skip
     """[M, R] f32: products of plain numbers with f32 activations X [.., K], C columns at a time."""
     STRIDE: tl.constexpr = RB // 4 if FORMAT == "F32" else RB // 2
@@ -161,6 +163,8 @@ def _of_floats(
     for step in tl.static_range((K + C - 1) // C):
         k = step * C + tl.arange(0, C)[None, None, :]
         w = tl.load(weights + r * STRIDE + k, mask=k < K, other=0.0).to(tl.float32)
+        if EARLY and step == 0:
+            tl.extra.cuda.gdc_wait()
         acc += w * tl.load(X + m * K + k, mask=k < K, other=0.0)
     return acc
 
@@ -197,14 +201,14 @@ def partial_products_of_two(
     VECTOR: tl.constexpr = 4 if FORMAT == "Q4_K" or FORMAT == "Q5_K" else 2 if FORMAT == "Q5_1" or FORMAT == "IQ4_XS" else 1
     HAS_MIN: tl.constexpr = FORMAT == "Q4_K" or FORMAT == "Q5_K" or FORMAT == "Q2_K" or FORMAT == "Q4_1" or FORMAT == "Q5_1"
     FLOATS: tl.constexpr = FORMAT == "F32" or FORMAT == "F16" or FORMAT == "BF16"
-    if EARLY and (F32 or FLOATS):
-        tl.extra.cuda.gdc_wait()
     if FLOATS:
-        first = _of_floats(W, origin, last, V + x_row * K, n_rows, FORMAT, K, RB, M, R, H * 4)
+        first = _of_floats(W, origin, last, V + x_row * K, n_rows, FORMAT, K, RB, M, R, H * 4, EARLY)
         second = first
         if TWO:
-            second = _of_floats(W_2, origin_2, last, V + x_row * K, n_rows, FORMAT, K, RB, M, R, H * 4)
+            second = _of_floats(W_2, origin_2, last, V + x_row * K, n_rows, FORMAT, K, RB, M, R, H * 4, False)
     elif F32:
+        if EARLY:
+            tl.extra.cuda.gdc_wait()
         first = _of_f32(W, origin, last, V + x_row * K, n_rows, FORMAT, SPAN, HAS_MIN, K, RB, M, R, H, ASM)
         second = first
         if TWO:

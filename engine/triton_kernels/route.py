@@ -9,7 +9,7 @@ from torch import Tensor
 
 from engine.arch.spec import Routing
 from engine.triton_kernels.activations import sigmoid
-from engine.triton_kernels.gemv import Tile, few_rows, weights_of
+from engine.triton_kernels.gemv import Tile, few_rows, launched, weights_of
 from engine.triton_kernels.products import partial_products
 from engine.triton_kernels.tensors import Acts, Choice, Matrix
 
@@ -35,6 +35,13 @@ def _keys(score, ids):
     bits = (score + 0.0).to(tl.int32, bitcast=True)  # which makes one zero of both
     ordered = tl.where(bits < 0, bits ^ 0x7FFFFFFF, bits)
     return (ordered.to(tl.int64) << 32) | (-ids + _NO_ID).to(tl.int64)
+
+
+@triton.jit
+def _score_of(key):
+    """The score that made a key."""
+    ordered = (key >> 32).to(tl.int32)
+    return tl.where(ordered < 0, ordered ^ 0x7FFFFFFF, ordered).to(tl.float32, bitcast=True)
 
 
 @triton.jit
@@ -72,6 +79,7 @@ def _choose(
 ):  # fmt: skip
     """Ids and weights of ROWS rows from `row` on. G, E, U: powers of two for groups, experts of one, and experts used."""
     SIZE: tl.constexpr = N_EXPERTS // N_GROUPS
+    GATHERED: tl.constexpr = PICK or N_GROUPS > 1  # weights are not what experts are chosen by
     m, g, e = tl.arange(0, ROWS)[:, None, None], tl.arange(0, G)[None, :, None], tl.arange(0, E)[None, None, :]
     m = tl.minimum(row + m, n_rows - 1)
     ids, real = g * SIZE + e, (g < N_GROUPS) & (e < SIZE)
@@ -88,12 +96,16 @@ def _choose(
     u = tl.arange(0, U)[None, None, :]
     keys = tl.where(real, _keys(score, ids), _LEAST)
     picked = tl.zeros([ROWS, 1, U], tl.int32)
+    weight = tl.zeros([ROWS, 1, U], tl.float32)
     for j in tl.static_range(N_USED):
         best = _largest(keys)
         keys = tl.where(keys == best, _LEAST, keys)
         picked = tl.where(u == j, -(best & 0x7FFFFFFF).to(tl.int32) + _NO_ID, picked)
+        if not GATHERED:
+            weight = tl.where(u == j, _score_of(best), weight)
     used = u < N_USED
-    weight = _likely(tl.load(scores + m * scores_step + picked, cache_modifier=".cg"), top, total, GATING)
+    if GATHERED:
+        weight = _likely(tl.load(scores + m * scores_step + picked, cache_modifier=".cg"), top, total, GATING)
     if GATING == "softmax_chosen":
         weight = tl.where(used, weight, float("-inf"))
         weight = tl.exp(weight - tl.max(weight, 2)[:, :, None])
@@ -108,14 +120,16 @@ def _choose(
 def _route_few(
     V, X, S, T, n_rows, W, B, arrivals, scores, pick_bias, chosen, weights, scores_step,
     FORMAT: tl.constexpr, RB: tl.constexpr, BIAS: tl.constexpr, F32: tl.constexpr,
-    K: tl.constexpr, M: tl.constexpr, R: tl.constexpr, H: tl.constexpr, ASM: tl.constexpr,
+    K: tl.constexpr, M: tl.constexpr, R: tl.constexpr, H: tl.constexpr, ASM: tl.constexpr, EARLY: tl.constexpr,
     N_EXPERTS: tl.constexpr, N_USED: tl.constexpr, N_GROUPS: tl.constexpr, GROUPS_USED: tl.constexpr, GATING: tl.constexpr,
     NORM: tl.constexpr, SCALE: tl.constexpr, PICK: tl.constexpr, G: tl.constexpr, E: tl.constexpr, U: tl.constexpr,
 ):  # fmt: skip
     """Scores of R experts a program; whichever program comes last chooses, and leaves the count of arrivals at 0."""
     first = tl.program_id(0) * R
     last = tl.minimum(N_EXPERTS - first, R) - 1
-    acc = partial_products(W, first.to(tl.int64) * RB, last, V, X, S, T, 0, n_rows, FORMAT, F32, K, RB, M, R, H, False, ASM)
+    acc = partial_products(
+        W, first.to(tl.int64) * RB, last, V, X, S, T, 0, n_rows, FORMAT, F32, K, RB, M, R, H, False, ASM, EARLY
+    )
     y = tl.sum(acc, 2)
     r, m = tl.arange(0, R)[None, :], tl.arange(0, M)[:, None]
     if BIAS:
@@ -169,17 +183,18 @@ def route_few(
     arrivals: Tensor,
     *,
     asm: bool,
+    early: bool = False,
     tile: Tile | None = None,
 ) -> None:
     """See `engine.triton_kernels.kernels.Kernels.route`. arrivals: int32 [1], 0."""
     n_rows, n_experts = scores.shape
-    tile = tile or Tile(1, 128, 2)
+    tile = tile or Tile(1, 128, 1)
     _route_few[(triton.cdiv(n_experts, tile.rows),)](
         *few_rows(acts), n_rows, weights_of(router), scores if bias is None else bias, arrivals, scores,
         scores if pick_bias is None else pick_bias, choice.chosen, choice.weights, scores.stride(0),
         FORMAT=router.format, RB=router.row_bytes, BIAS=bias is not None, F32=acts.codes is None, K=router.n_in,
-        M=triton.next_power_of_2(n_rows), R=tile.rows, H=tile.pairs, ASM=asm,
-        **_constants(routing, n_experts, choice.chosen.shape[1], pick_bias), num_warps=tile.warps,
+        M=triton.next_power_of_2(n_rows), R=tile.rows, H=tile.pairs, ASM=asm, EARLY=early,
+        **_constants(routing, n_experts, choice.chosen.shape[1], pick_bias), **launched(early), num_warps=tile.warps,
     )  # fmt: skip
 
 
