@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
@@ -83,7 +84,7 @@ def driven(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Any, Any, Driver]]
     need_torch()
     import torch
 
-    from engine.runtime import gpu_stream
+    from engine.runtime.gpu_stream_marks import Marks
 
     monkeypatch.setenv("LAYERDECK_GPU", "emulate")
     monkeypatch.setattr(streaming, "CHUNK_BYTES", 9001)
@@ -92,7 +93,7 @@ def driven(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Any, Any, Driver]]
     ring = model.executor._sides[0].experts
     for name in ("Event", "Stream", "current_stream", "stream", "device"):
         monkeypatch.setattr(torch.cuda, name, getattr(driver, name))
-    ring._marks = gpu_stream._Marks(len(ring._parts), ring._marks or model.executor._sides[0].memory)
+    ring._marks = Marks(len(ring._parts), model.executor._sides[0].memory)
     yield model, ring, driver
     model.close()
 
@@ -122,6 +123,9 @@ def test_places_are_free_before_they_are_written_and_full_before_they_are_read(d
 
 
 def test_chunks_are_filled_again_only_behind_their_copies(driven: tuple[Any, Any, Driver]) -> None:
+    from engine.runtime.gpu_stream_marks import on_the_way
+
+    assert [on_the_way(n) for n in (2, 3, 4, 8, 20)] == [1, 1, 1, 5, 15]
     model, ring, driver = driven
     freed: list[int] = []
     ferry = ring._ferry
@@ -142,14 +146,16 @@ def test_chunks_are_filled_again_only_behind_their_copies(driven: tuple[Any, Any
     model.step(batch(golden("qwen3moe").ids("short")))
     ring._ferry = ferry
     n = len(ring._loads)
-    ahead = ferry.n_chunks // 2
+    ahead = on_the_way(ferry.n_chunks)
     assert n > 2 * ferry.n_chunks
     assert freed == [max(0, i - ahead + 1) for i in range(n)]
 
 
 def test_the_bus_is_measured_with_the_first_layers_alone(driven: tuple[Any, Any, Driver]) -> None:
     _, ring, _ = driven
+    usual = sys.getswitchinterval()
     assert ring.measure() > 0
+    assert sys.getswitchinterval() == usual
     marks = ring._marks
     assert [one.n_records for one in marks.ready][: streaming.RING_LAYERS] == [1] * streaming.RING_LAYERS
     assert not any(one.n_records for one in marks.ready[streaming.RING_LAYERS :])
