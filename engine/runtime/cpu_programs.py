@@ -55,8 +55,11 @@ class CpuPrograms:
         n_ctx: int,
         f32: bool,
         room: Callable[[int], Room] | None = None,
+        weight_bytes: int = 0,
     ) -> None:
         """Compiles and starts the workers. n_blocks: of each cache group. room: who gives so many bytes for the buffers.
+
+        weight_bytes: of all tensors that the lanes read.
 
         Raises:
             OutOfMemory: no room for the buffers. UnsupportedModel, GgufError: see `Weights`.
@@ -64,6 +67,7 @@ class CpuPrograms:
         self._memory = memory  # descriptors hold addresses of what it owns
         lanes = [cpu_lane(plan) for plan in plans]
         nbytes = max(lane.arena_bytes for lane in lanes if lane is not None)
+        self.weight_bytes = weight_bytes
         self._room = None if room is None else room(nbytes)
         why = "the working memory", "choose a smaller prefill chunk"
         self.arena = allocate(nbytes, *why) if self._room is None else self._room.arena

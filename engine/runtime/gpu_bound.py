@@ -18,7 +18,7 @@ from engine.runtime.gpu_buffers import LaneTensors, StepShape
 from engine.runtime.gpu_exchange import Neighbours, host_views
 from engine.runtime.gpu_inputs import HostInputs, InputLayout
 from engine.runtime.gpu_lane import GpuLane, Outputs
-from engine.runtime.gpu_peers import can_write
+from engine.runtime.gpu_peers import try_peers
 from engine.runtime.gpu_side import GpuSide
 from engine.runtime.pinned import Pinned, bytes_of
 
@@ -86,13 +86,12 @@ class Binder:
         host = Pinned(4 * (n_words + out_words), devices)
         self._closers.append(host.close)
         self._slots: Tensor | None = None
+        self._cpu_bytes = 0 if cpu is None else cpu.weight_bytes
         if cpu is not None:
             self._slots = bytes_of(cpu.arena)
         self._words = host.bytes[: 4 * n_words].view(torch.int32)
         self._out = host.bytes[4 * n_words :].view(torch.float32)
-        self._apart: frozenset[tuple[Device, Device]] = frozenset(
-            (a.name, b.name) for a in sides for b in sides if a is not b and not can_write(a.device, b.device)
-        )
+        self.peers = try_peers(devices)
         with_head = [lane.device for lane in plans[0].lanes if lane.logits is not None]
         self._head = next((side for side in sides if side.name in with_head), None)
         self._logits: Tensor | None = None
@@ -126,7 +125,7 @@ class Binder:
                 views[lane.device] = host_views(self._slots, lane, plan.max_rows, shape)
         meeting = self._meeting(plan) if beside else None
         flags = None if meeting is None else meeting.flags
-        neighbours = Neighbours(plan, views, flags, self._apart)
+        neighbours = Neighbours(plan, views, flags, self.peers.apart)
         outputs, made = self._outputs(shape)
         lanes: list[GpuLane | None] = []
         for lane in plan.lanes:
@@ -143,9 +142,10 @@ class Binder:
         if not runs_beside(plan, [side.device for side in self._sides.values()]):
             return None
         # Not with the module: emulated devices need no Triton.
-        from engine.runtime.gpu_handoff import Meeting
+        from engine.runtime.gpu_handoff import Meeting, wait_limit
 
-        meeting = Meeting(plan, {name: side.memory for name, side in self._sides.items()})
+        memories = {name: side.memory for name, side in self._sides.items()}
+        meeting = Meeting(plan, memories, wait_limit(self._cpu_bytes))
         self._closers.append(meeting.close)
         return meeting
 

@@ -88,6 +88,7 @@ class GpuExecutor:
         self._all_plans = plans if streamed is None else (*plans, streamed)
         self.stream_choice = choice
         self._binder = Binder(self._all_plans, sides, cpu, inputs, spec.n_vocab)
+        self.notes = self._binder.peers.notes
 
     def warm_up(self, progress: Callable[[int, int], None]) -> None:
         """Binds what most steps are: decode of one sequence, whole chunks of prompts; compiles and captures them on real devices.

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from engine.arch.spec import DeltaNet, HeadMatrices, ModelSpec
 from engine.errors import OutOfMemory
@@ -147,7 +148,7 @@ def load_placed(
     if brings:
         holdings.append(Holding(home, "workspace", sum(one.pinned_bytes for one in brings)))
     names: Mapping[Device, str] = {side.name: side.device.name for side in sides}
-    return Placed(executor, cache, states, slots, tuple(holdings), names, on_cpu, notes)
+    return Placed(executor, cache, states, slots, tuple(holdings), names, on_cpu, notes + executor.notes)
 
 
 def _turned(ops: Sequence[LaneOp]) -> tuple[HeadMatrices, ...]:
@@ -172,7 +173,10 @@ def _compile(
     k_type, v_type = KV_TYPES.index(placement.k_type), KV_TYPES.index(placement.v_type)
     memory = Memory(weights, derived, ropes, cache.layers, k_type, v_type, states)
     n_blocks = [group.n_blocks for group in cache.groups]
-    return CpuPrograms(plans, memory, workers, n_blocks, n_ctx=n_ctx, f32=f32, room=lambda n: Pinned(n, devices))
+    ops = [op for plan in plans if (lane := cpu_lane(plan)) is not None for op in lane.ops]
+    nbytes = sum(weights.tensor(name).nbytes for name in tensors_of(ops))
+    room = partial(Pinned, devices=devices)
+    return CpuPrograms(plans, memory, workers, n_blocks, n_ctx=n_ctx, f32=f32, room=room, weight_bytes=nbytes)
 
 
 def workers_beside(workers: WorkerPlan, ops: Sequence[LaneOp], options: LoadOptions, devices: Sequence[GpuDevice]) -> WorkerPlan:

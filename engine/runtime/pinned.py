@@ -17,9 +17,9 @@ from kernels_pyx.arena import Arena
 class Pinned:
     """nbytes of zeroed memory that programs of the CPU and kernels of all devices read and write, as an arena and as bytes.
 
-    Where a device is real its driver gives the memory, which is better than memory of ours that it is told of: that may come to
-    lie at addresses that kernels take for their own shared or local memory, and whoever unmaps it must have told the driver.
-    Views of `bytes` keep the memory, what is seen through `arena` does not.
+    Where a device is real its driver gives the memory: it need not be told of memory of ours, nor be told again on every way on
+    which that may go, without which it refuses the same addresses later. Views of `bytes` keep the memory, what is seen through
+    `arena` does not.
     """
 
     def __init__(self, nbytes: int, devices: tuple[GpuDevice, ...]) -> None:

@@ -33,7 +33,7 @@ _SEND_BLOCKS, _TAKE_BLOCKS = 4, 1
 """Blocks of a buffer that a program copies. Stores to the host are posted and flow from one program, which sets the flag without
 counting others; a load waits for its way there and back."""
 _MAX_PROGRAMS = 8
-_SPINS = 1 << 24
+_SPINS = 1 << 28
 """Turns after which a wait ends even if the card's clock stands still."""
 
 # The first thread of a program stores; what the others stored is seen before, for all have met. bar.sync makes it this thread's

@@ -120,7 +120,7 @@ def timed(n: int, replays: int, n_workers: int, width: int) -> dict[str, object]
         bench.step()
     times = sorted(bench.step() for _ in range(replays))
     median, stamps = statistics.median(times), bench.flags.stamps.cpu().numpy()
-    row = {
+    row: dict[str, object] = {
         "workers": n_workers,
         "row_bytes": 4 * width,
         "us_per_exchange": round((median - base) / n * 1e6, 2),

@@ -1,12 +1,13 @@
 """Which kernel of a hybrid lane fails on a GPU, with what arguments, and where everything lies that it may touch.
 
-python -m tests.bench.gpu_hybrid_probe [--layers 48] [--stages addresses,exchanges,prompt,decode,registered,plain]
+python -m tests.bench.gpu_hybrid_probe [--layers 48] [--stages addresses,exchanges,prompt,decode,registered,after,plain]
 
 A fault of a kernel is known only at the next wait and ends the use of the device by its process, so every stage is a process of
 its own, and waits after each call. One JSON object a line. `addresses`: the windows of shared and local memory among the host's
 mappings, and what registered memory is called on the device. `exchanges`: sends and takes at the shapes of a 30b layer.
-`prompt`, `decode`: the real model, experts on the CPU, one call after another. `registered`: decode with
-memory of our own that the driver is told of. `plain`: decode as a load warms it up. Needs a card.
+`prompt`, `decode`: the real model, experts on the CPU, one call after another. `registered`: decode with memory of our own that
+the driver is told of, in huge pages; `after`: that too, behind a whole model on the GPU. `plain`: decode as a load warms it up.
+Needs a card.
 """
 
 from __future__ import annotations
@@ -271,12 +272,26 @@ def model(out: Found, options: argparse.Namespace, phase: str, *, ours: bool = F
     loaded.close()
 
 
+def after_another(out: Found, options: argparse.Namespace) -> None:
+    """As `registered`, in a process that had the whole model on the GPU before."""
+    from engine.placement.options import LoadOptions
+    from tests.bench.gpu import synthetic
+    from tests.helpers.golden_models import batch
+    from tests.helpers.runs import open_model
+
+    first = open_model(synthetic(options.kind, {}), LoadOptions(n_threads=1, n_ctx=2048, placement="-ngl 99"))
+    first.step(batch([7], 0, 1))
+    first.close()
+    model(out, options, "decode", ours=True)
+
+
 STAGES: dict[str, Callable[[Found, argparse.Namespace], None]] = {
     "addresses": addresses,
     "exchanges": exchanges,
     "prompt": lambda out, options: model(out, options, "prefill"),
     "decode": lambda out, options: model(out, options, "decode"),
     "registered": lambda out, options: model(out, options, "decode", ours=True),
+    "after": lambda out, options: after_another(out, options),
     "plain": lambda out, options: model(out, options, "decode", waits=False),
 }
 

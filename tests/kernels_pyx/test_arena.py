@@ -47,3 +47,18 @@ def test_impossible_sizes_are_refused() -> None:
         Arena(0)
     with pytest.raises(MemoryError, match="cannot map"):
         Arena(1 << 60)
+
+
+def test_memory_that_somebody_gave_is_neither_cleared_nor_given_back() -> None:
+    giver = Arena(8192)
+    theirs = np.frombuffer(giver, np.uint8)
+    theirs[4096:] = 9
+    arena = Arena(4096, address=giver.address + 4096)
+    view = np.frombuffer(arena, np.uint8)
+    assert arena.address == giver.address + 4096 and (view == 9).all()
+    view[0] = 3
+    del view
+    arena.close()
+    assert theirs[4096] == 3 and theirs[4097] == 9
+    with pytest.raises(ValueError, match="no multiple of 4096"):
+        Arena(4096, address=giver.address + 64)
