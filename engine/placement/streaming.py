@@ -16,8 +16,11 @@ from engine.placement.placement import Gpu, Numa, Placement
 RING_LAYERS = 2
 """Layers on a GPU at once: one is multiplied with, one arrives."""
 RING_ALIGN = 256
-CHUNK_BYTES, CHUNKS = 8 << 20, 12
-"""Pinned memory a GPU: what is copied to it at a time, 150 us on the bus, and how many are filled ahead or on their way."""
+CHUNK_BYTES, CHUNKS = 8 << 20, 8
+"""Pinned memory a GPU: the largest chunks, and how many are filled ahead or on their way."""
+RINGS = ((8 << 20, 8), (4 << 20, 16), (4 << 20, 8), (2 << 20, 20), (2 << 20, 12))
+"""(bytes of a chunk, chunks) that are tried at load. A ring that stays in the processor's cache spares its memory three of four
+accesses; chunks that are too small leave the bus waiting for who sends them."""
 LEAST_ROWS = 256
 """Chunks of prompts that can have fewer rows at most are not worth a plan and a ring of their own."""
 

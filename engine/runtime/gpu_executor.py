@@ -25,7 +25,7 @@ from engine.runtime.gpu_buffers import StepShape
 from engine.runtime.gpu_inputs import MAX_SEQS, InputLayout
 from engine.runtime.gpu_lane import WARM_RUNS, GpuLane
 from engine.runtime.gpu_side import GpuSide
-from engine.runtime.gpu_stream import StreamTimes
+from engine.runtime.gpu_stream_marks import StreamTimes
 from engine.runtime.residency import Holding
 from engine.runtime.states import StatePool
 from engine.runtime.step import StepBatch

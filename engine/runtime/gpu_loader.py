@@ -136,8 +136,8 @@ def load_placed(
     undo.append(executor.close)
     on_cpu = tensors_of(cpu_ops)
     mapped = _bring(weights, on_cpu, sides, progress, abort)
-    if brings and options.stream_experts == "auto":
-        choice.measured(min(one.measure() for one in brings))
+    if brings:
+        choice.measured(min(one.tune() for one in brings))
     executor.warm_up(lambda done, total: progress("warmup", done, total))
     holdings = [
         *(Holding(home, "weights", mapped, mapped=True) for _ in range(bool(mapped))),

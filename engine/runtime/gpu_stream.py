@@ -12,12 +12,11 @@ An event must have been recorded before a stream is told to wait for it: until t
 
 from __future__ import annotations
 
-import threading
+import logging
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass
+from contextlib import nullcontext, suppress
 from functools import partial
 
 import numpy as np
@@ -25,80 +24,26 @@ import torch
 from torch import Tensor
 
 from engine.arch.units import UnitId
-from engine.errors import Cancelled, EngineError, OutOfDeviceMemory, OutOfMemory
+from engine.errors import EngineError, OutOfDeviceMemory, OutOfMemory
 from engine.placement import streaming
 from engine.placement.streaming import RING_LAYERS, aligned, ring_bytes
 from engine.program.lane_ops import LaneOp
 from engine.runtime.gpu import GpuMemory, guarded
 from engine.runtime.gpu_bind import Run
+from engine.runtime.gpu_stream_marks import Marks, StreamTimes
 from engine.runtime.gpu_weights import GpuWeights
 from engine.runtime.pinned import Pinned
+from engine.runtime.stream_passage import LOOK_S, TURNS, Passage
 from engine.runtime.weights import Weights
 from kernels_pyx.executor import AbortFlag
 from kernels_pyx.ferry import Ferry
+
+log = logging.getLogger("engine")
 
 CARRIERS = 12
 """Threads that copy to pinned chunks at most: together twice what a PCIe 5.0 x16 takes, one alone a fifth of it."""
 SPARE_BYTES = 256 << 20
 """Of a GPU, that must be free behind the ring: kernels take what they need with the first steps."""
-LOOK_S = 0.05
-"""How often who waits looks whether it is still wanted."""
-
-
-@dataclass(frozen=True, slots=True)
-class StreamTimes:
-    """The last step that brought all layers. copy_s: from the first copy to the last; waited_s: in which the device had nothing
-    to compute because weights had not come; gbps: of the first layers, for which no place had to become free."""
-
-    nbytes: int
-    copy_s: float
-    waited_s: float
-    gbps: float
-
-
-class _Passage:
-    """One step's way through all layers: what the thread that sends and the thread that computes know of each other."""
-
-    def __init__(self) -> None:
-        self._changed = threading.Condition()
-        self._sent = 0
-        self._left = 0
-        self._error: BaseException | None = None
-        self.stopped = False
-
-    def note(self, *, sent: int | None = None, left: int | None = None, error: BaseException | None = None) -> None:
-        """sent: layers on their way; left: layers whose place is free."""
-        with self._changed:
-            self._sent, self._left = sent or self._sent, left or self._left
-            self._error = error or self._error
-            self._changed.notify_all()
-
-    def stop(self) -> None:
-        """Whoever waits goes."""
-        with self._changed:
-            self.stopped = True
-            self._changed.notify_all()
-
-    def wait_sent(self, n: int, abort: AbortFlag) -> None:
-        """Until n layers are on their way. Raises: Cancelled, or what the sending thread met."""
-        with self._changed:
-            while not self._changed.wait_for(lambda: self._sent >= n or self._error is not None or self.stopped, LOOK_S):
-                if abort.is_set:
-                    raise Cancelled("the step was stopped")
-            if self._error is not None:
-                raise self._error
-            if self.stopped:
-                raise Cancelled("the step was stopped")
-
-    def wait_left(self, n: int) -> bool:
-        """Until n layers have left; False: it is over."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._left >= n or self.stopped)
-            return not self.stopped
-
-    def is_whole(self, n: int) -> bool:
-        """Whether all of n layers went their way."""
-        return self._error is None and not self.stopped and self._sent == n
 
 
 class ExpertStream:
@@ -127,35 +72,48 @@ class ExpertStream:
             what = "the ring through which experts pass, beside what kernels still take,"
             raise OutOfDeviceMemory(what, str(self._device), total + SPARE_BYTES, memory.free)
         self._ring = memory.allocate((total,), torch.uint8, "workspace", "the ring through which experts pass")
-        loads: list[tuple[int, int]] = []
-        self._parts: list[list[tuple[int, Tensor]]] = []
+        self._rooms: list[list[tuple[int, Tensor]]] = []
         for position, found in enumerate(tensors.values()):
             at = position % RING_LAYERS * (total // RING_LAYERS)
-            self._parts.append([])
+            self._rooms.append([])
             for tensor in found:
                 room = self._ring[at : at + tensor.nbytes]
                 into.lend(tensor.name, room)
                 at += aligned(tensor.nbytes)
-                for start in range(0, tensor.nbytes, streaming.CHUNK_BYTES):
-                    part = room[start : start + streaming.CHUNK_BYTES]
-                    self._parts[-1].append((len(loads), part))
-                    loads.append((weights.address(tensor) + start, part.numel()))
-        self._loads = np.array(loads, np.uint64)
-        self.nbytes = int(self._loads[:, 1].sum())
+                self._rooms[-1].append((weights.address(tensor), room))
+        self.nbytes = sum(one.nbytes for found in tensors.values() for one in found)
         """What crosses in a step."""
-        self._passage: _Passage | None = None
+        self._passage: Passage | None = None
         self._sending: Future[None] | None = None
         self.times: StreamTimes | None = None
-        self._marks = None if self._device.emulated else _Marks(len(self._parts), memory)
+        self._marks = None if self._device.emulated else Marks(len(self._rooms), memory)
+        self._n_threads = max(1, min(n_threads, CARRIERS))
         self.pinned_bytes = streaming.CHUNKS * streaming.CHUNK_BYTES
         self._pinned = Pinned(self.pinned_bytes, (self._device,))
         try:
-            n = max(1, min(n_threads, CARRIERS))
-            self._ferry: Ferry | None = Ferry(self._pinned.bytes.numpy(), streaming.CHUNK_BYTES, n)
-        except MemoryError as error:
+            self._use(streaming.CHUNK_BYTES, streaming.CHUNKS)
+        except BaseException:
             self._pinned.close()
-            raise OutOfMemory(f"{error}; close other programs") from error
+            raise
         self._sender = ThreadPoolExecutor(1, "experts")
+
+    def _use(self, chunk_bytes: int, n_chunks: int) -> None:
+        """Cuts what passes into chunks, from now on. Only while nothing is on its way. Raises: OutOfMemory."""
+        self._ferry: Ferry | None = None
+        loads: list[tuple[int, int]] = []
+        self._parts: list[list[tuple[int, Tensor]]] = []
+        for rooms in self._rooms:
+            self._parts.append([])
+            for address, room in rooms:
+                for start in range(0, room.numel(), chunk_bytes):
+                    part = room[start : start + chunk_bytes]
+                    self._parts[-1].append((len(loads), part))
+                    loads.append((address + start, part.numel()))
+        self._loads = np.array(loads, np.uint64)
+        try:
+            self._ferry = Ferry(self._pinned.bytes[: chunk_bytes * n_chunks].numpy(), chunk_bytes, self._n_threads)
+        except MemoryError as error:
+            raise OutOfMemory(f"{error}; close other programs") from error
 
     def hooks(self, ops: Sequence[LaneOp]) -> tuple[dict[int, Run], dict[int, Run]]:
         """(what comes before op i, what comes behind it) in a lane that multiplies with these experts."""
@@ -172,10 +130,11 @@ class ExpertStream:
         """The first layers set off, behind whatever still reads the ring."""
         self.rest()
         assert self._ferry is not None
-        self._passage = _Passage()
         if self._marks is not None:
             self._marks.free[0].record()
         self._ferry.begin(self._loads)
+        TURNS.begin()
+        self._passage = Passage()
         self._sending = self._sender.submit(self._send, self._ferry, self._passage)
 
     def arrive(self, position: int) -> None:
@@ -210,6 +169,25 @@ class ExpertStream:
                 if whole and self._marks.are_over:
                     self.times = self._marks.times(self.nbytes, self._first_bytes)
         self._passage = self._sending = None
+        TURNS.end()
+
+    def tune(self) -> float:
+        """Finds the chunks with which weights come fastest; GB/s.
+
+        Raises:
+            Cancelled, DeviceLost, OutOfMemory.
+        """
+        rate = self.measure()  # the first time pages of the file are looked up
+        if self._marks is None:
+            return rate
+        rates: dict[tuple[int, int], float] = {}
+        for ring in streaming.RINGS:
+            self._use(*ring)
+            rates[ring] = max(self.measure() for _ in range(2))
+        best = max(rates, key=lambda ring: rates[ring])
+        self._use(*best)
+        log.info("experts come to %s at (chunk, chunks: GB/s) %s", self._device, rates)
+        return rates[best]
 
     def measure(self) -> float:
         """GB/s at which weights come to the device: the first layers are brought once.
@@ -233,7 +211,7 @@ class ExpertStream:
     def _first_bytes(self) -> int:
         return sum(part.numel() for parts in self._parts[:RING_LAYERS] for _, part in parts)
 
-    def _send(self, ferry: Ferry, passage: _Passage) -> None:
+    def _send(self, ferry: Ferry, passage: Passage) -> None:
         """Sends all layers on, each as soon as its place is free."""
         try:
             with nullcontext() if self._marks is None else self._marks.sending():
@@ -251,7 +229,7 @@ class ExpertStream:
         except BaseException as error:
             passage.note(error=error)
 
-    def _send_part(self, ferry: Ferry, passage: _Passage, i: int, into: Tensor) -> bool:
+    def _send_part(self, ferry: Ferry, passage: Passage, i: int, into: Tensor) -> bool:
         """False: it is over."""
         while not ferry.wait(i, LOOK_S):
             if passage.stopped:
@@ -273,67 +251,7 @@ class ExpertStream:
         self._ferry = None
         self._pinned.close()
         self._parts.clear()
-
-
-class _Marks:
-    """The copy stream and the events of a real device. free[p + 1]: behind the experts of layer p; free[0]: before all."""
-
-    def __init__(self, n_layers: int, memory: GpuMemory) -> None:
-        self._memory = memory
-        with guarded(memory.device), torch.cuda.device(memory.device.torch_device):
-            self.stream = torch.cuda.Stream(memory.device.torch_device)
-        timed = partial(torch.cuda.Event, enable_timing=True)
-        self.ready = [timed() for _ in range(n_layers)]
-        self.free = [torch.cuda.Event() for _ in range(n_layers + 1)]
-        self._first = timed()
-        self._before, self._behind = [timed() for _ in range(n_layers)], [timed() for _ in range(n_layers)]
-        self._waited: list[int] = []
-        self._copied: list[torch.cuda.Event] = []
-
-    @contextmanager
-    def sending(self) -> Iterator[None]:
-        """Within, work is enqueued on the copy stream."""
-        device = self._memory.device
-        self._copied = []
-        with guarded(device), torch.inference_mode(), torch.cuda.device(device.torch_device), torch.cuda.stream(self.stream):
-            yield
-
-    def begin(self, position: int) -> None:
-        """Before the copies of a layer: they wait until its place is free."""
-        self.stream.wait_event(self.free[max(0, position + 1 - RING_LAYERS)])
-        if position == 0:
-            self._waited = []
-            self._first.record()
-
-    def read(self, i: int, n_chunks: int) -> int:
-        """Behind the copy of load i: how many loads have been read for certain. Half of the chunks are on their way, no more."""
-        ahead = n_chunks // 2
-        if i < n_chunks:
-            self._copied.append(torch.cuda.Event())
-        self._copied[i % n_chunks].record()
-        if i < ahead:
-            return 0
-        self._copied[(i - ahead) % n_chunks].synchronize()
-        return i - ahead + 1
-
-    def wait(self, position: int) -> None:
-        """The current stream waits for a layer."""
-        self._before[position].record()
-        torch.cuda.current_stream(self._memory.device.torch_device).wait_event(self.ready[position])
-        self._behind[position].record()
-        self._waited.append(position)
-
-    @property
-    def are_over(self) -> bool:
-        """Whether the device has come past all that it waited for."""
-        return bool(self._waited) and self._behind[self._waited[-1]].query()
-
-    def times(self, nbytes: int, first_bytes: int) -> StreamTimes:
-        """Of a step that is over."""
-        seconds = float(self._first.elapsed_time(self.ready[-1])) / 1e3
-        first = float(self._first.elapsed_time(self.ready[min(RING_LAYERS, len(self.ready)) - 1])) / 1e3
-        waited = sum(float(self._before[p].elapsed_time(self._behind[p])) for p in self._waited) / 1e3
-        return StreamTimes(nbytes, seconds, waited, first_bytes / first / 1e9 if first else 0.0)
+        self._rooms.clear()
 
 
 def _after(earlier: Run | None, run: Run) -> Run:

@@ -68,7 +68,8 @@ class BlockManager:
     def cut(self, table: BlockTable, n: int, rest: int) -> int:
         """How many of the `rest` next tokens a step of up to n takes: all, or up to a block boundary, so that windows and chunk
         fill whole blocks."""
-        if rest <= n or all(group.window is None for group in self._groups):
+        lies_over = n % self.block == 0 and table.n_tokens % self.block + rest > n  # one block more than the chunk's own
+        if (rest <= n and not lies_over) or all(group.window is None for group in self._groups):
             return min(n, rest)
         whole = (table.n_tokens + n) // self.block * self.block - table.n_tokens
         return whole if whole > 0 else n

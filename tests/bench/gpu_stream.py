@@ -18,7 +18,6 @@ import torch
 
 from engine.runtime.gpu import open_gpus
 from engine.runtime.pinned import Pinned
-from kernels_pyx.arena import Arena
 from kernels_pyx.executor import AbortFlag
 from kernels_pyx.ferry import Ferry
 from kernels_pyx.guard import MappedFile
@@ -32,8 +31,7 @@ READ_ONLY = 8 | 1
 
 def carried(address: int, into: torch.Tensor, chunk: int, n_chunks: int, n_threads: int) -> float:
     """GB/s of bytes at an address through a ring."""
-    arena = Arena(chunk * n_chunks)
-    pinned = Pinned(arena, open_gpus((0,)))
+    pinned = Pinned(chunk * n_chunks, open_gpus((0,)))
     ferry = Ferry(pinned.bytes.numpy(), chunk, n_threads)
     starts = range(0, into.numel(), chunk)
     loads = np.array([(address + start, min(chunk, into.numel() - start)) for start in starts], np.uint64)
@@ -89,14 +87,14 @@ def main() -> int:
     into = torch.empty(n, dtype=torch.uint8, device="cuda")
     cores = len(os.sched_getaffinity(0))
     found: dict[str, Any] = {"bytes": n, "cores": cores, "pinned_mapped": in_place(mapped.address + start, into, READ_ONLY)}
-    found["ring_mapped"] = carried(mapped.address + start, into, 8 * MIB, 12, max(1, min(12, cores - 2)))
+    found["ring_mapped"] = carried(mapped.address + start, into, 8 * MIB, 8, max(1, min(12, cores - 2)))
     mapped.own(start, n)
     found["ring"] = {
         f"{n_threads} threads, {n_chunks} chunks of {size} MiB": carried(
             mapped.address + start, into, size * MIB, n_chunks, n_threads
         )
         for n_threads in sorted({1, 4, 8, max(1, cores - 4), max(1, cores - 2)})
-        for size, n_chunks in ((2, 24), (4, 16), (8, 12), (16, 8))
+        for size, n_chunks in ((2, 12), (2, 20), (4, 8), (4, 16), (8, 8), (16, 8))
     }
     found["pinned_owned"] = in_place(mapped.address + start, into, 3)
     text = json.dumps(found, indent=1)

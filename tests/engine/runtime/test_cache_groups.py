@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from engine.arch.cache_groups import groups_of, windows
@@ -63,6 +63,7 @@ def test_bytes_are_those_of_the_formula(shape: dict[str, int], k_type: Any, v_ty
 
 
 @given(shapes, st.integers(1, 600))
+@example({"n_layers": 1, "n_kv_heads": 1, "head_dim": 32, "width": 2, "period": 2, "n_ctx": 673, "chunk": 32}, 512)
 @settings(max_examples=150, deadline=None)
 def test_pools_are_bounded_by_windows_and_hold_what_any_step_reads(shape: dict[str, int], chunk: int) -> None:
     spec = spec_of(shape)
@@ -74,8 +75,8 @@ def test_pools_are_bounded_by_windows_and_hold_what_any_step_reads(shape: dict[s
         assert group.n_blocks - group.n_needed <= KEPT_WINDOWS * window_blocks(group.window)
         for start in range(0, min(shape["n_ctx"], 4 * chunk + 70), 1 if chunk < BLOCK else 7):
             end = min(start + chunk, shape["n_ctx"])
-            if chunk % BLOCK == 0 and end < shape["n_ctx"]:
-                end = end // BLOCK * BLOCK  # as the scheduler cuts
+            if chunk % BLOCK == 0 and (end < shape["n_ctx"] or start % BLOCK + end - start > chunk):
+                end = (start + chunk) // BLOCK * BLOCK  # as `BlockManager.cut` does
             if start < end:
                 touched = (end - 1) // BLOCK - max(0, start - group.window) // BLOCK + 1
                 assert touched <= group.n_needed

@@ -24,6 +24,16 @@ def manager_of(n_blocks: int) -> BlockManager:
     return BlockManager((CacheGroup(None, n_blocks, n_blocks, n_blocks),), BLOCK)
 
 
+@pytest.mark.parametrize("n", [8, 16])
+def test_a_chunk_of_whole_blocks_lies_over_no_more_blocks_than_its_own(n: int) -> None:
+    manager = BlockManager((CacheGroup(2, N_BLOCKS, N_BLOCKS, N_BLOCKS),), BLOCK)
+    for start in range(3 * BLOCK):
+        for rest in range(1, 2 * n):
+            taken = manager.cut(BlockTable(n_tokens=start), n, rest)
+            assert 0 < taken <= min(n, rest)
+            assert -(-(start % BLOCK + taken) // BLOCK) <= n // BLOCK
+
+
 def run(manager: BlockManager, tokens: list[int]) -> tuple[BlockTable, int]:
     """A sequence that opens, computes all its tokens, and stays."""
     table = manager.open(tokens)
