@@ -17,12 +17,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
-import triton
-import triton.language as tl
 
 from engine.triton_kernels.gemv import Tile
 from engine.triton_kernels.grouped import GroupTile
-from tests.bench.gpu_linear_cases import DEVICE, Call, Case, allocate, cases, small_cases
+from tests.bench.gpu_linear_cases import Case, cases, small_cases
+from tests.bench.gpu_timing import graph_us, read_limit
 
 
 @dataclass
@@ -39,45 +38,6 @@ class Row:
     tflops: float
     default: bool = False
     failure: str = ""
-
-
-@triton.jit
-def _read(x, out, n, BLOCK: tl.constexpr, TIMES: tl.constexpr):
-    acc = tl.zeros([BLOCK], tl.int32)
-    start = tl.program_id(0).to(tl.int64) * BLOCK * TIMES
-    for i in tl.static_range(TIMES):
-        acc += tl.load(x + start + i * BLOCK + tl.arange(0, BLOCK))
-    tl.store(out + tl.program_id(0), tl.sum(acc, 0))
-
-
-def graph_us(call: Call, n: int, rounds: int = 9) -> float:
-    """Microseconds of one of the n launches that `call` makes, the median of replays."""
-    call()
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        call()
-    times = []
-    for _ in range(rounds + 2):
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        start.record()
-        graph.replay()
-        end.record()
-        torch.cuda.synchronize()
-        times.append(start.elapsed_time(end) * 1e3 / n)
-    return sorted(times[2:])[rounds // 2]
-
-
-def read_limit() -> float:
-    """GB/s of a kernel that only reads."""
-    x = torch.zeros(1 << 29, dtype=torch.int32, device=DEVICE)
-    block, best = 4096, 0.0
-    for times in (4, 8):
-        n = x.numel() // (block * times)
-        out = allocate((n,), "int32")
-        us = graph_us(lambda n=n, out=out, times=times: _read[(n,)](x, out, n, BLOCK=block, TIMES=times, num_warps=8), 1)
-        best = max(best, 4e-3 * x.numel() / us)
-    return best
 
 
 def measure(case: Case, limit: float) -> Iterator[Row]:
