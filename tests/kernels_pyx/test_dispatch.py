@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import tomllib
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -71,7 +72,8 @@ def extensions() -> list[dict[str, list[str]]]:
 
 def test_every_c_file_is_compiled_once() -> None:
     sources = [source for extension in extensions() for source in extension["sources"]]
-    assert len(sources) == len(set(sources))
+    twice = {source for source, n in Counter(sources).items() if n > 1}
+    assert twice == {"kernels_pyx/c/handoff.c"}  # small and without state: for workers in a program, and for whoever else signals
     on_disk = {str(path.relative_to(ROOT)) for path in (ROOT / "kernels_pyx" / "c").rglob("*.c")}
     assert on_disk == {source for source in sources if source.startswith("kernels_pyx/c/")}
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.runtime import executor
+from engine.runtime import cpu_programs
 from engine.runtime.cpu_lane import Kind
 from kernels_pyx.executor import CpuProgram
 from kernels_pyx.pool import Pool
@@ -30,7 +30,7 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Recorded
 
     path = write_latent_model(tmp_path_factory.mktemp("model") / "m.gguf", Shape(n_layers=1))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(executor, "CpuProgram", recorded)
+        patch.setattr(cpu_programs, "CpuProgram", recorded)
         model = open_model(path)
     yield found
     model.close()

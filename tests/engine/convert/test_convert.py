@@ -179,7 +179,7 @@ def test_command_tells_how_far_it_is_and_what_it_wrote(tmp_path: Path, capsys: p
 def test_all_families_are_named() -> None:
     assert {architecture for architecture, _ in FAMILIES.values()} == {
         *("llama", "qwen2", "qwen2moe", "qwen3", "qwen3moe", "qwen3next", "qwen35", "qwen35moe"),
-        *("deepseek2", "glm4moe", "gpt-oss", "gemma3"),
+        *("deepseek2", "glm4moe", "gpt-oss", "gemma3", "minimax-m2", "mistral3", "ernie4_5-moe", "hunyuan-moe"),
     }
 
 
