@@ -70,7 +70,7 @@ def guarded(device: GpuDevice) -> Iterator[None]:
         free = 0 if device.emulated else torch.cuda.mem_get_info(device.torch_device)[0]
         raise OutOfDeviceMemory("the working memory of a kernel", str(device), _asked(error), free) from error
     except NotImplementedError:
-        raise
+        raise  # an op that torch has not for a device: a RuntimeError that names CUDA, and no fault of the device
     except RuntimeError as error:
         text = str(error)
         if not isinstance(error, torch.AcceleratorError) and not ("CUDA" in text or "HIP" in text):

@@ -1,4 +1,5 @@
-"""Models of the shape and size of real ones, for speed and memory: random blocks under sane scales, no tokenizer.
+"""Models of the shape and size of real ones, for speed and memory: random blocks under sane scales, and a tokenizer that says it
+is none, without which other engines refuse the file.
 
 Embeddings are large, what is added to the residual stream small, router rows normal with a deviation of 0.05: so activations stay
 near 1 and routing as diverse as in trained models. With plain random weights it collapses to a few experts and prefill looks
@@ -223,5 +224,9 @@ def _metadata(s: Shape, layers: int) -> dict[str, Any]:
         own |= {"attention.key_length": HEAD_DIM, "attention.value_length": HEAD_DIM}
     if s.experts:
         own |= {"expert_count": s.experts, "expert_used_count": s.used, "expert_feed_forward_length": s.expert_ff}
-    general: dict[str, Any] = {"general.architecture": s.architecture, "general.name": "synthetic"}
+    general: dict[str, Any] = {
+        "general.architecture": s.architecture,
+        "general.name": "synthetic",
+        "tokenizer.ggml.model": "none",
+    }
     return general | {f"{s.architecture}.{key}": value for key, value in own.items()}

@@ -30,6 +30,7 @@ def test_a_small_one_of_each_kind(kind: str, tmp_path: Path, monkeypatch: pytest
     file = read_gguf(path)
     assert sum(tensor.nbytes for tensor in file.tensors.values()) == nbytes <= path.stat().st_size
     assert build_spec(file).n_layers == 3
+    assert file.metadata["tokenizer.ggml.model"] == "none"  # llama.cpp refuses a file that does not say
     model = open_model(path, LoadOptions(n_threads=1, n_ctx=64))
     logits = model.step(batch(list(range(0, 512, 16))))
     model.close()
