@@ -7,7 +7,7 @@ are brought. They go through small pinned buffers; no second copy of the model i
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -258,12 +258,3 @@ class _Staged:
         """Gives back what blocks passed through on the device, to be spread."""
         with guarded(self._device):
             torch.cuda.empty_cache()
-
-
-def check_supported(unsupported: Sequence[tuple[str, str]], device: GpuDevice) -> str | None:
-    """A sentence about tensors that a device's kernels cannot read, given as (tensor, why); None: there are none."""
-    if not unsupported:
-        return None
-    name, why = unsupported[0]
-    more = f" (and {len(unsupported) - 1} more)" if len(unsupported) > 1 else ""
-    return f"tensor {name}{more} cannot be placed on {device}: {why}; keep its part on the CPU"

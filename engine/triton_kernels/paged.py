@@ -91,14 +91,6 @@ def load_tile(
 
 
 @triton.jit
-def token_scales(scales, scale_start, seen, scores, KIND: tl.constexpr):
-    """scores [queries, keys] of INT8 codes times the scales of the keys."""
-    if KIND == INT8:
-        scores = scores * tl.load(scales + scale_start, mask=seen, other=0).to(tl.float32)[None, :]
-    return scores
-
-
-@triton.jit
 def softcapped(scores, cap, CAPPED: tl.constexpr):
     """cap * tanh(score / cap), of scores in nats; the result in the logarithm's other base, 2."""
     if CAPPED:
