@@ -10,6 +10,7 @@ from engine.api.commands import Cancel, Command, CountTokens, Generate, LoadMode
 from engine.api.events import AnswerOpened, Finished, LoadProgress, ModelReady, ModelUnloaded, Notice, TokenCount
 from engine.errors import Cancelled, EngineError, InvalidRequest
 from engine.hardware.sampler import Sampler
+from engine.service.expert_handlers import EXPERT_HANDLERS
 from engine.service.loaded import Loaded, load, open_file
 from engine.service.state import SensorWatch, State
 from engine.session.channels import decoder_for
@@ -114,4 +115,5 @@ _HANDLERS: dict[type[Command], Callable[[State, Any], None]] = {
     CountTokens: handle_count,
     Cancel: handle_cancel,
     WatchSensors: handle_watch,
+    **EXPERT_HANDLERS,
 }
