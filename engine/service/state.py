@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from engine.api.commands import Cancel
-from engine.api.events import Event, ExpertCounts, Finished, Sensors
+from engine.api.events import Event, Finished, Sensors
 from engine.api.values import RequestId
 from engine.hardware.sampler import Sampler
 from engine.service.loaded import Loaded
@@ -48,6 +48,8 @@ class State:
     loaded: Loaded | None = None
     watch: SensorWatch | None = None
     expert_watch: ExpertWatch | None = None
+    comparison: RequestId | None = None
+    """Who asked for the comparison of pools that goes on."""
 
     @property
     def answering(self) -> bool:
@@ -59,15 +61,6 @@ class State:
         for command in self.mailbox.take_cancelled():
             self.emit(Finished(command.request_id, "done" if isinstance(command, Cancel) else "cancelled"))
         self.read_sensors()
-
-    def read_experts(self) -> None:
-        """Sends counts of experts when they are due and have changed."""
-        watch, tally = self.expert_watch, None if self.loaded is None else self.loaded.model.experts
-        if watch is None or tally is None or tally.n_tokens == watch.told or time.monotonic() < watch.due:
-            return
-        rows = tuple(tally.rows.tolist())
-        self.emit(ExpertCounts(watch.request_id, tally.n_tokens, tally.moe.layers, tally.counts.copy(), rows))
-        watch.told, watch.due = tally.n_tokens, time.monotonic() + watch.period_s
 
     def read_sensors(self) -> None:
         """Sends a reading when one is due."""
@@ -96,3 +89,4 @@ class State:
             loaded.close()
         if self.expert_watch is not None:
             self.expert_watch.told = None
+        self.comparison = None

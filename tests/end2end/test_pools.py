@@ -91,7 +91,7 @@ def decode(model: LoadedModel, ids: list[int], start: int = 0) -> np.ndarray:
 
 @pytest.mark.parametrize("name", ["qwen3moe", "gpt-oss", "deepseek2-v3", "q256-qwen3moe.Q6_K"])
 def test_logits_stay_the_same_while_experts_come_and_go(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    monkeypatch.setattr(promotion, "MARGIN", 0.0)  # whatever is missed is moved
+    monkeypatch.setattr(promotion, "MARGIN", 1e-9)  # whatever is missed is moved
     path: Path = need_goldens("quant") / f"{name}.gguf" if name.startswith("q256") else golden(name).path
     ids = golden("qwen3moe").ids("long")[:120]
     theirs = open_placed(path, on_cpu)
@@ -100,7 +100,7 @@ def test_logits_stay_the_same_while_experts_come_and_go(monkeypatch: pytest.Monk
     expected, found = decode(theirs, ids), decode(ours, ids)
     assert np.abs(found - expected).max() < 2e-3
     figures = ours.pools.figures()
-    assert sum(one.promotions for one in figures) > 30
+    assert sum(one.promotions for one in figures) > 15
     held = [one.experts for one in figures]
     for mode in ("keep", "off", "promote"):
         ours.pools.use(mode)  # type: ignore[arg-type]
