@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal, NewType
 
+from engine.api.expert_use import ExpertUse
 from engine.hardware.snapshot import CpuSample, HardwareSnapshot
 from engine.placement.options import KvType, LoadOptions, StreamExperts
 from engine.placement.placement import Placement
@@ -15,6 +16,7 @@ __all__ = [
     "ChatMessage",
     "CpuSample",
     "DeviceShare",
+    "ExpertUse",
     "FinishReason",
     "HardwareSnapshot",
     "HoldingInfo",
@@ -23,6 +25,7 @@ __all__ = [
     "LoadOptions",
     "ModelInfo",
     "Placement",
+    "PoolMode",
     "RequestId",
     "SamplingParams",
     "StreamExperts",
@@ -30,6 +33,8 @@ __all__ = [
 ]
 
 RequestId = NewType("RequestId", str)
+PoolMode = Literal["promote", "keep", "off"]
+"""What pools of experts do: change with the text, hold what they hold, or stand aside."""
 FinishReason = Literal["stop", "length", "cancelled", "done"]
 """`stop`: end of generation or a stop string; `length`: max_tokens or context; `done`: a command that generates nothing."""
 
@@ -110,7 +115,10 @@ class ModelInfo:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Figures of one answer. n_reused: prompt tokens whose KV was already there. Rates are None when nothing was measured."""
+    """Figures of one answer. n_reused: prompt tokens whose KV was already there. Rates are None when nothing was measured.
+
+    experts: of a model with experts, which were passed on the way, prompt and answer.
+    """
 
     n_prompt: int = 0
     n_reused: int = 0
@@ -119,3 +127,4 @@ class Usage:
     prefill_tok_s: float | None = None
     decode_tok_s: float | None = None
     token_ids: tuple[int, ...] = field(default=(), repr=False)
+    experts: ExpertUse | None = None
