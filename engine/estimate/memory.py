@@ -29,7 +29,7 @@ from engine.placement.streaming import CHUNK_BYTES, CHUNKS, placement_for_prefil
 from engine.placement.tensors import TensorUse, tensor_uses
 from engine.program.lane_latent import ABSORBED_ROWS
 from engine.program.lower import DECODE_BUCKETS, lower
-from engine.program.plan import Lane, Plan
+from engine.program.plan import Lane, Plan, crossing_bytes
 from engine.quants.formats import BY_ID
 from engine.quants.padding import padded_bytes
 
@@ -199,7 +199,7 @@ class Estimator:
             kv=kv,
             kept_windows=kept,
             state=self._state(device, placement),
-            workspace=max((lane.arena_bytes for _, lane in lanes), default=0) + self._passing(device, placement, beside),
+            workspace=_working(lanes) + self._passing(device, placement, beside),
             other=self._other(device, placement, lanes) if used else 0,
             capacity=self._capacity(device),
         )
@@ -305,6 +305,12 @@ class Estimator:
             return logits
         kept = max((kernel_bytes(lane, plan.max_rows, self._tensors, f32=self._f32) for plan, lane in lanes), default=0)
         return self._context_bytes + logits + kept
+
+
+def _working(lanes: list[tuple[Plan, Lane]]) -> int:
+    """What a device's lanes compute in, and what rows go through that cross."""
+    arena = max((lane.arena_bytes for _, lane in lanes), default=0)
+    return arena + max((crossing_bytes(plan, lane) for plan, lane in lanes if isinstance(lane.device, Gpu)), default=0)
 
 
 def _check(uses: tuple[TensorUse, ...], tensors: Mapping[str, TensorInfo], chunk: int) -> None:
