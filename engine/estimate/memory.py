@@ -31,7 +31,7 @@ from engine.program.fuse import Phase
 from engine.program.lane_latent import ABSORBED_ROWS
 from engine.program.lower import DECODE_BUCKETS, lower_lanes
 from engine.program.outline import outline_lanes
-from engine.program.plan import Lane, Plan
+from engine.program.plan import Lane, Plan, crossing_bytes
 from engine.quants.formats import BY_ID
 from engine.quants.padding import padded_bytes
 
@@ -213,7 +213,7 @@ class Estimator:
             kv=kv,
             kept_windows=kept,
             state=self._state(device, placement),
-            workspace=max((lane.arena_bytes for _, lane in lanes), default=0) + self._passing(device, placement, beside),
+            workspace=_working(lanes) + self._passing(device, placement, beside),
             other=self._other(device, placement, lanes) if used else 0,
             capacity=self._capacity(device, sum(isinstance(one, Numa) for one in placement.devices)),
         )
@@ -323,6 +323,12 @@ class Estimator:
             return logits
         kept = max((kernel_bytes(lane, plan.max_rows, self._tensors, f32=self._f32) for plan, lane in lanes), default=0)
         return self._context_bytes + logits + kept
+
+
+def _working(lanes: list[tuple[Plan, Lane]]) -> int:
+    """What a device's lanes compute in, and what rows go through that cross."""
+    arena = max((lane.arena_bytes for _, lane in lanes), default=0)
+    return arena + max((crossing_bytes(plan, lane) for plan, lane in lanes if isinstance(lane.device, Gpu)), default=0)
 
 
 def _check(uses: tuple[TensorUse, ...], tensors: Mapping[str, TensorInfo], chunk: int) -> None:
