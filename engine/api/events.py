@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from engine.api.values import FinishReason, HardwareSnapshot, ModelInfo, RequestId, Usage
+from engine.api.values import EngineSample, FinishReason, HardwareSnapshot, ModelInfo, RequestId, Usage
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +96,14 @@ class Sensors:
 
 
 @dataclass(frozen=True, slots=True)
+class Counters:
+    """What the engine itself did since the Counters before; sent with Sensors, on the same clock."""
+
+    request_id: RequestId
+    sample: EngineSample
+
+
+@dataclass(frozen=True, slots=True)
 class Finished:
     """The request ended as asked (or was cancelled)."""
 
@@ -126,6 +134,7 @@ Event = (
     | TokenCount
     | Notice
     | Sensors
+    | Counters
     | Finished
     | Failed
 )

@@ -5,24 +5,57 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal, NewType
 
-from engine.hardware.snapshot import CpuSample, HardwareSnapshot
+from engine.hardware.snapshot import (
+    CoreSample,
+    CpuSample,
+    DiskSample,
+    GpuProcess,
+    GpuSample,
+    GpuState,
+    HardwareSnapshot,
+    MemorySample,
+    NodeSample,
+    PressureSample,
+    SensorCost,
+    why,
+)
+from engine.hardware.topology import Core, L3Group, Node, PciGpu, Topology
+from engine.hardware.work import DeviceWork, EngineSample, OpTime
 from engine.placement.options import KvType, LoadOptions, StreamExperts
 from engine.sampling.params import RANGES, SamplingParams
 
 __all__ = [
     "RANGES",
     "ChatMessage",
+    "Core",
+    "CoreSample",
     "CpuSample",
     "DeviceShare",
+    "DeviceWork",
+    "DiskSample",
+    "EngineSample",
     "FinishReason",
+    "GpuProcess",
+    "GpuSample",
+    "GpuState",
     "HardwareSnapshot",
     "KvType",
+    "L3Group",
     "LoadOptions",
+    "MemorySample",
     "ModelInfo",
+    "Node",
+    "NodeSample",
+    "OpTime",
+    "PciGpu",
+    "PressureSample",
     "RequestId",
     "SamplingParams",
+    "SensorCost",
     "StreamExperts",
+    "Topology",
     "Usage",
+    "why",
 ]
 
 RequestId = NewType("RequestId", str)
