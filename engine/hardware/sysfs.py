@@ -35,8 +35,12 @@ def as_number(word: str | None) -> int | None:
 
 def cpus(path: Path) -> tuple[int, ...] | None:
     """The list of processors in a file; None when there is no file or it holds something else."""
-    found = text(path)
-    return None if found is None else parse_cpus(found)
+    return as_cpus(text(path))
+
+
+def as_cpus(word: str | None) -> tuple[int, ...] | None:
+    """The list of processors that a word is; None where it is none."""
+    return None if word is None else parse_cpus(word)
 
 
 def lines(path: Path) -> list[str]:

@@ -82,8 +82,8 @@ class PciGpu:
 class CpuFacts:
     """How the system runs its processors, for whoever judges it. Each None where the system does not tell.
 
-    instruction_set: the widest of avx2, avx512, avx512_vnni, avx512_bf16 that it has, or `none`. package_power: whether the energy
-    counter of the sockets is `readable`, `hidden` (root alone may read it) or `absent`.
+    instruction_set: the widest of avx2, avx512, avx512_vnni, avx512_bf16 that it has, or `none`.
+    package_power: whether the energy counter of the sockets can be read; `hidden`: by root alone.
     """
 
     name: str
