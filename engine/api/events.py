@@ -5,7 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
-from engine.api.values import FinishReason, HardwareSnapshot, HoldingInfo, HoldingTrend, ModelInfo, PoolMode, RequestId, Usage
+from engine.api.values import (
+    EngineSample,
+    FinishReason,
+    HardwareSnapshot,
+    HoldingInfo,
+    HoldingTrend,
+    ModelInfo,
+    PoolMode,
+    RequestId,
+    Usage,
+)
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -199,6 +209,14 @@ class Holdings:
 
 
 @dataclass(frozen=True, slots=True)
+class Counters:
+    """What the engine itself did since the Counters before; sent with Sensors, on the same clock."""
+
+    request_id: RequestId
+    sample: EngineSample
+
+
+@dataclass(frozen=True, slots=True)
 class Finished:
     """The request ended as asked (or was cancelled)."""
 
@@ -235,6 +253,7 @@ Event = (
     | ExpertCounts
     | PoolStats
     | PoolsCompared
+    | Counters
     | Finished
     | Failed
 )

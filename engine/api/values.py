@@ -6,7 +6,22 @@ from dataclasses import dataclass, field
 from typing import Literal, NewType
 
 from engine.api.expert_use import ExpertUse
-from engine.hardware.snapshot import CpuSample, HardwareSnapshot
+from engine.hardware.snapshot import (
+    CoreSample,
+    CpuSample,
+    DiskSample,
+    GpuProcess,
+    GpuSample,
+    GpuState,
+    HardwareSnapshot,
+    MemorySample,
+    NodeSample,
+    PressureSample,
+    SensorCost,
+    why,
+)
+from engine.hardware.topology import Core, L3Group, Node, PciGpu, Topology
+from engine.hardware.work import DeviceWork, EngineSample, OpTime
 from engine.placement.options import KvType, LoadOptions, StreamExperts
 from engine.placement.placement import Placement
 from engine.sampling.params import RANGES, SamplingParams
@@ -14,22 +29,40 @@ from engine.sampling.params import RANGES, SamplingParams
 __all__ = [
     "RANGES",
     "ChatMessage",
+    "Core",
+    "CoreSample",
     "CpuSample",
     "DeviceShare",
+    "DeviceWork",
+    "DiskSample",
+    "EngineSample",
     "ExpertUse",
     "FinishReason",
+    "GpuProcess",
+    "GpuSample",
+    "GpuState",
     "HardwareSnapshot",
     "HoldingInfo",
     "HoldingTrend",
     "KvType",
+    "L3Group",
     "LoadOptions",
+    "MemorySample",
     "ModelInfo",
+    "Node",
+    "NodeSample",
+    "OpTime",
+    "PciGpu",
     "Placement",
     "PoolMode",
+    "PressureSample",
     "RequestId",
     "SamplingParams",
+    "SensorCost",
     "StreamExperts",
+    "Topology",
     "Usage",
+    "why",
 ]
 
 RequestId = NewType("RequestId", str)

@@ -141,10 +141,10 @@ class ModelWork:
                 seen = 2.0 * op.mla.n_heads * (op.mla.head_dim + op.mla.v.n_out)
                 return self._latent(op.mla, 1, made + rows * seen)
             case LaneHeads():
-                heads = op.matrices
-                form = BY_ID[self._tensors[heads.weight].type_id]
-                name = "Q8_0" if heads.transposed and not form.is_float else form.name
-                size = heads.n_heads * heads.n_out * heads.n_in
+                stack = op.matrices
+                form = BY_ID[self._tensors[stack.weight].type_id]
+                name = "Q8_0" if stack.transposed and not form.is_float else form.name
+                size = stack.n_heads * stack.n_out * stack.n_in
                 return OpWork((Matrix(name, size * _bytes_per_value(name), 2.0 * rows * size),), values=rows * op.out.width)
             case LaneDelta():
                 state = 8.0 * op.shape.state_floats * (rows if phase == "decode" else 1)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -19,6 +18,7 @@ from engine.gguf.info import GgufFile
 from engine.gguf.overrides import Override, override
 from engine.gguf.reader import read_gguf
 from engine.graph.build import build_graph
+from engine.hardware.topology_read import topology
 from engine.runtime.loader import LoadedModel
 from engine.runtime.loader import load as load_weights
 from engine.session.generate import Session
@@ -146,7 +146,7 @@ def holdings_of(model: LoadedModel) -> tuple[HoldingInfo, ...]:
 
 def too_many_threads(n_threads: int) -> tuple[str, ...]:
     """A warning when more threads are asked for than there are cores to run them."""
-    n_cores = len(os.sched_getaffinity(0))
+    n_cores = len(topology().usable_cores)
     if n_threads <= n_cores:
         return ()
     return (f"{n_threads} threads share {n_cores} cores, which is slower than one thread a core; choose {n_cores} or 0.",)
