@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from engine.api.values import ChatMessage, LoadOptions, RequestId, SamplingParams
+from engine.api.values import ChatMessage, LoadOptions, Placement, RequestId, SamplingParams
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,4 +73,23 @@ class WatchSensors:
     period_s: float
 
 
-Command = LoadModel | UnloadModel | Generate | CountTokens | Cancel | WatchSensors
+@dataclass(frozen=True, slots=True)
+class ApplyPlacement:
+    """Moves what differs between the placement of the loaded model and this one, while answers go on; they go on in the new
+    placement between two steps, with all that their caches hold. A failure or a Cancel leaves everything as it was.
+
+    One at a time. Events: MigrationProgress*, PlacementApplied.
+    """
+
+    request_id: RequestId
+    placement: Placement
+
+
+@dataclass(frozen=True, slots=True)
+class AskHoldings:
+    """What the loaded model holds by now. Events: Holdings."""
+
+    request_id: RequestId
+
+
+Command = LoadModel | UnloadModel | Generate | CountTokens | Cancel | WatchSensors | ApplyPlacement | AskHoldings

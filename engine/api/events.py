@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from engine.api.values import FinishReason, HardwareSnapshot, ModelInfo, RequestId, Usage
+from engine.api.values import FinishReason, HardwareSnapshot, HoldingInfo, HoldingTrend, ModelInfo, RequestId, Usage
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +96,39 @@ class Sensors:
 
 
 @dataclass(frozen=True, slots=True)
+class MigrationProgress:
+    """phase `room` (memory is taken and the steps are planned), `weights` (bytes that are on their way), `warmup` (steps that are
+    made ready), `switch` (caches and states follow, between two steps)."""
+
+    request_id: RequestId
+    phase: Literal["room", "weights", "warmup", "switch"]
+    done_bytes: int
+    total_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class PlacementApplied:
+    """The model lies as it was asked for, which `info` tells. moved_bytes: weights, caches, states that went to another device;
+    pause_s: how long answers stood still for the switch."""
+
+    request_id: RequestId
+    info: ModelInfo
+    moved_bytes: int
+    pause_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Holdings:
+    """Answer to AskHoldings. off_node_share: of the sampled pages of each node's memory, the part that lies on another node, None
+    where this cannot be told."""
+
+    request_id: RequestId
+    holdings: tuple[HoldingInfo, ...]
+    trends: tuple[HoldingTrend, ...]
+    off_node_share: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Finished:
     """The request ended as asked (or was cancelled)."""
 
@@ -126,6 +159,9 @@ Event = (
     | TokenCount
     | Notice
     | Sensors
+    | MigrationProgress
+    | PlacementApplied
+    | Holdings
     | Finished
     | Failed
 )

@@ -7,6 +7,7 @@ from typing import Literal, NewType
 
 from engine.hardware.snapshot import CpuSample, HardwareSnapshot
 from engine.placement.options import KvType, LoadOptions, StreamExperts
+from engine.placement.placement import Placement
 from engine.sampling.params import RANGES, SamplingParams
 
 __all__ = [
@@ -16,9 +17,12 @@ __all__ = [
     "DeviceShare",
     "FinishReason",
     "HardwareSnapshot",
+    "HoldingInfo",
+    "HoldingTrend",
     "KvType",
     "LoadOptions",
     "ModelInfo",
+    "Placement",
     "RequestId",
     "SamplingParams",
     "StreamExperts",
@@ -48,11 +52,39 @@ class DeviceShare:
 
 
 @dataclass(frozen=True, slots=True)
+class HoldingInfo:
+    """Bytes that a loaded model really holds on a device for one owner: `weights`, `derived`, `kv`, `kept windows`, `state`,
+    `workspace`. mapped: pages of the file's own cache, which the system takes back when it needs them.
+    """
+
+    device: str
+    owner: str
+    nbytes: int
+    mapped: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class HoldingTrend:
+    """How what is held on a device develops: bytes now, and bytes a second over the last span_s seconds.
+
+    sentence: where it grows without a reason that is known; else empty.
+    """
+
+    device: str
+    nbytes: int
+    slope_bytes_s: float
+    span_s: float
+    sentence: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class ModelInfo:
     """A loaded or inspected model. `quant` is the label of the largest share of the bytes, e.g. Q4_1.
 
     `exact_formats`: formats of the file that are multiplied exactly, as f32, and so several times slower.
     derived_bytes: of weights that loading makes beside those of the file. devices: of a loaded model, where it lies.
+    placement: of a loaded model, None for one that the reference run serves. holdings: what it really holds, by device and owner.
+    fallbacks: which kernels are not the fast ones for their device, one sentence each.
     """
 
     path: str
@@ -71,6 +103,9 @@ class ModelInfo:
     exact_formats: tuple[str, ...] = ()
     derived_bytes: int = 0
     devices: tuple[DeviceShare, ...] = ()
+    placement: Placement | None = None
+    holdings: tuple[HoldingInfo, ...] = ()
+    fallbacks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

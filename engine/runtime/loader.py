@@ -54,12 +54,14 @@ class LoadedModel:
         names: Mapping[Device, str] = NO_NAMES,
         owning: Owning | None = None,
         on_gpus: Callable[[], tuple[Holding, ...]] = lambda: (),
+        placement: Placement | None = None,
     ) -> None:
         """notes: what of the placement that was asked for could not be met, one sentence each. names: of GPUs.
 
-        on_gpus: what is held there by now.
+        on_gpus: what is held there by now. placement: None for the reference model.
         """
         self.notes = notes
+        self.placement = placement
         self._names = names
         self.spec = spec
         self.n_ctx = n_ctx
@@ -254,6 +256,7 @@ def _on_devices(
         placed.names,
         owning,
         placed.executor.holdings,
+        placement,
     )
 
 
@@ -306,7 +309,8 @@ def _on_cpu(
     )
     owning = weights.owning(_shares(graph), len(placement.workers.cores), sum(one.nbytes for one in later))
     residency = Residency(holdings, _read_per_token(file, graph))
-    return LoadedModel(spec, n_ctx, cache.groups, weights, cache, states, slots, executor, residency, notes, owning=owning)
+    shared = (spec, n_ctx, cache.groups, weights, cache, states, slots, executor, residency, notes)
+    return LoadedModel(*shared, owning=owning, placement=placement)
 
 
 def _matrices(graph: Graph) -> dict[str, int]:

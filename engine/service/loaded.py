@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 from engine.api.events import Event
-from engine.api.values import DeviceShare, LoadOptions, ModelInfo
+from engine.api.values import DeviceShare, HoldingInfo, LoadOptions, ModelInfo
 from engine.arch.registry import build_spec
 from engine.arch.spec import ModelSpec
 from engine.errors import HelperDied
@@ -108,13 +108,13 @@ def load(
         raise
     info = model_info(file, spec, path)
     warnings = opened.warnings + info.warnings + too_many_threads(options.n_threads) + model.notes
-    devices = tuple(DeviceShare(str(device), name, nbytes) for device, name, nbytes in model.shares)
+    info = replace(info, n_ctx=model.n_ctx, isa=active_isa(), warnings=warnings)
     return Loaded(
         model=model,
         tokenizer=tokenizer,
         prompts=PromptBuilder(tokenizer, templates, template_of(file)),
         session=Session(model, tokenizer, options.prefill_chunk, emit),
-        info=replace(info, n_ctx=model.n_ctx, isa=active_isa(), warnings=warnings, devices=devices),
+        info=lying(info, model),
         templates=templates,
         warming=warming,
         prefill_chunk=options.prefill_chunk,
@@ -134,6 +134,17 @@ def _tokenizer_and_weights(
         except BaseException:
             model.close()
             raise
+
+
+def lying(info: ModelInfo, model: LoadedModel) -> ModelInfo:
+    """The info with where the model lies by now."""
+    devices = tuple(DeviceShare(str(device), name, nbytes) for device, name, nbytes in model.shares)
+    return replace(info, devices=devices, placement=model.placement, holdings=holdings_of(model))
+
+
+def holdings_of(model: LoadedModel) -> tuple[HoldingInfo, ...]:
+    """What the model holds by now."""
+    return tuple(HoldingInfo(str(one.device), one.owner, one.nbytes, one.mapped) for one in model.residency.holdings)
 
 
 def too_many_threads(n_threads: int) -> tuple[str, ...]:
