@@ -1,0 +1,38 @@
+"""PlacementFix: what would make a placement fit that does not, looked for in the background."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from app.errors import UserFacingError
+from app.ops.placement_planning import PlacementPlanner
+from app.ops.placement_worker import PlacementWorker
+from engine.api.places import Placement
+
+
+class PlacementFix:
+    """Of the placement that was looked at last."""
+
+    def __init__(self, worker: PlacementWorker) -> None:
+        self._worker = worker
+        self._asked: Placement | None = None
+        self._found: tuple[str, Placement] | None = None
+
+    def look(
+        self, solver: PlacementPlanner, placement: Placement, then: Callable[[], None], failure: Callable[[UserFacingError], None]
+    ) -> None:
+        """Begins to look, unless this placement is the one that was looked at last. `then` is called when the end is known."""
+        if placement == self._asked:
+            return
+        self._asked, self._found = placement, None
+
+        def found(move: tuple[str, Placement] | None) -> None:
+            if self._asked == placement:
+                self._found = move
+                then()
+
+        self._worker.search(lambda: solver.fix(placement), found, failure)
+
+    def of(self, placement: Placement | None) -> tuple[str, Placement] | None:
+        """What to do, an imperative, and the placement afterwards; None: nothing helps, or it is not known yet."""
+        return self._found if placement is not None and placement == self._asked else None

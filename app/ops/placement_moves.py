@@ -1,0 +1,46 @@
+"""What moving cards means for a placement: which of them move, what goes with them, and why some may not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from app.ops.placement_cards import CardId, HotSet
+from app.ops.placement_history import Draft
+from app.ops.placement_planning import PlacementPlanner
+from engine.api.places import Device, Placement, UnitId
+
+
+def owners(cards: Iterable[CardId]) -> tuple[CardId, ...]:
+    """The cards with caches and states replaced by the attention that reads them: they go where it goes."""
+    found = (UnitId("mixer", one.layer) if isinstance(one, UnitId) and one.kind in ("kv", "state") else one for one in cards)
+    return tuple(dict.fromkeys(found))
+
+
+def movable(draft: Draft, cards: Iterable[CardId], device: Device) -> tuple[CardId, ...]:
+    """Those that can move to a device: neither held fast nor there already."""
+    return tuple(
+        one
+        for one in owners(cards)
+        if one not in draft.pins and (one.gpu if isinstance(one, HotSet) else draft.placement.device_of(one)) != device
+    )
+
+
+def moved(planner: PlacementPlanner, draft: Draft, cards: Iterable[CardId], device: Device) -> Placement | None:
+    """The placement with the cards that can move on the device; None: there are none."""
+    ids = movable(draft, cards, device)
+    if not ids:
+        return None
+    return planner.move(draft.placement, tuple(one for one in ids if isinstance(one, UnitId)), device)
+
+
+def keep(planner: PlacementPlanner, draft: Draft, found: Placement) -> Placement:
+    """A placement that was found, with what is held fast left where it lies."""
+    for device in draft.placement.devices:
+        held = tuple(
+            one
+            for one in draft.pins
+            if isinstance(one, UnitId) and draft.placement.device_of(one) == device and found.device_of(one) != device
+        )
+        if held:
+            found = planner.move(found, held, device)
+    return found
