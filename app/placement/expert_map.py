@@ -25,12 +25,14 @@ _MOST_MAP = 300
 @lru_cache(maxsize=4)
 def _ramp(low: str, high: str) -> tuple[int, ...]:
     a, b = QColor(low), QColor(high)
-    table = []
-    for level in range(LEVELS + 1):
-        share = 0.09 + 0.91 * level / LEVELS
-        parts = (round(x + (y - x) * share) for x, y in zip(a.getRgb()[:3], b.getRgb()[:3], strict=True))  # type: ignore[index]
-        table.append(QColor(*parts).rgb())
-    return tuple(table)
+
+    def between(x: int, y: int, level: int) -> int:
+        return round(x + (y - x) * (0.09 + 0.91 * level / LEVELS))
+
+    return tuple(
+        QColor(between(a.red(), b.red(), i), between(a.green(), b.green(), i), between(a.blue(), b.blue(), i)).rgb()
+        for i in range(LEVELS + 1)
+    )
 
 
 def ramp() -> tuple[int, ...]:
@@ -81,7 +83,9 @@ class ExpertMap(QWidget):
 
     def _name(self) -> None:
         if self._n_rows == 1:
-            self.setAccessibleName(self.tr("Use of {n} experts of layer {layer}").format(n=self._n_experts, layer=self._layers[0]))
+            self.setAccessibleName(
+                self.tr("Use of {n} experts of layer {layer}").format(n=self._n_experts, layer=self._layers[0])
+            )
         else:
             self.setAccessibleName(self.tr("Use of {n} experts of {rows} layers").format(n=self._n_experts, rows=self._n_rows))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
 from PySide6.QtCore import QEvent, QObject, QSize, Qt, Signal
@@ -15,28 +14,15 @@ from app.widgets.elided_label import ElidedLabel
 KINDS = ("attention", "ffn", "experts", "kv")
 _DOTS = {"attention": "attn", "ffn": "ffn", "experts": "experts", "kv": "kv"}
 _ROOMY = 660
-_RANGE = re.compile(r"(\d{1,4})\s*(?:[-–]\s*(\d{1,4}))?")
 
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """What is shown: kinds of cards; first and last layer, None for all; words that a card's label must hold."""
+    """What is asked for: kinds of cards; text: layers and words, such as `exp 10-20`; whether neighbours stand as one card."""
 
     kinds: frozenset[str] = frozenset(KINDS)
-    layers: tuple[int, int] | None = None
     text: str = ""
     grouped: bool = True
-
-
-def parse_layers(text: str) -> tuple[str, tuple[int, int] | None]:
-    """The words and the range of `exp 10-20`: (`exp`, (10, 20)). A single number is a range of one."""
-    found = _RANGE.search(text)
-    if found is None:
-        return text.strip(), None
-    first = int(found[1])
-    last = first if found[2] is None else int(found[2])
-    words = (text[: found.start()] + text[found.end() :]).strip()
-    return words, (min(first, last), max(first, last))
 
 
 class FilterBar(QWidget):
@@ -137,20 +123,19 @@ class FilterBar(QWidget):
         self._tell()
 
     def _tell(self) -> None:
-        words, layers = parse_layers(self.field.text())
         kinds = frozenset(kind for kind, chip in self.kinds.items() if chip.isChecked())
-        fresh = Filter(kinds, layers, words, self.group.isChecked())
-        self._show_layers(layers, words)
+        fresh = Filter(kinds, self.field.text().strip(), self.group.isChecked())
+        self._show_layers()
         if fresh != self._filter:
             self._filter = fresh
             self.changed.emit(fresh)
 
-    def _show_layers(self, layers: tuple[int, int] | None = None, words: str = "") -> None:
-        first, last = layers or (0, max(0, self._n_layers - 1))
-        text = self.tr("Layer {n}").format(n=first) if first == last else self.tr("Layers {a}–{b}").format(a=first, b=last)
-        text = text if self._n_layers or layers else self.tr("All layers")
-        self.layers.set_label(f"{words} · {text}" if words else text)
-        self.layers.set_active(bool(layers or words))
+    def _show_layers(self) -> None:
+        text = self.field.text().strip()
+        whole = self.tr("Layers {a}–{b}").format(a=0, b=self._n_layers - 1) if self._n_layers > 1 else self.tr("All layers")
+        self.layers.set_label(text or whole)
+        self.layers.setAccessibleName(self.tr("Filter: {text}").format(text=text or whole))
+        self.layers.set_active(bool(text))
 
     def _close_field(self) -> None:
         self.field.hide()

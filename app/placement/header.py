@@ -52,6 +52,7 @@ class PlacementHeader(QWidget):
             "check": IconButton("shield-check", self.tr("Check what was loaded"), size=30),
             "command": IconButton("square-terminal", self.tr("Equivalent command"), size=30),
         }
+        self._apply_text = self.tr("Apply")
         self._lay_out()
         self._connect()
         self.set_history("", "")
@@ -128,7 +129,8 @@ class PlacementHeader(QWidget):
 
     def set_apply(self, text: str, *, enabled: bool, reason: str = "") -> None:
         """The words of the button, and why it cannot be pressed."""
-        self.apply.set_content(text, "", "Ctrl ↵" if self.width() >= _TIGHT else "", "primary")
+        self._apply_text = text
+        self._fit()
         self.apply.setEnabled(enabled)
         self.apply.setToolTip(reason)
         self.apply.setAccessibleDescription(reason)
@@ -142,6 +144,7 @@ class PlacementHeader(QWidget):
     def _fit(self) -> None:
         """A narrow header drops what the palette offers too."""
         width = self.width()
+        self.apply.set_content(self._apply_text, "", "Ctrl ↵" if width >= _TIGHT else "", "primary")
         self.preset.setVisible(bool(self.preset.text()) and width >= _TIGHT)
         self.machine.setVisible(bool(self.machine.text()) and width >= _ROOMY)
         for button in self.panes.values():

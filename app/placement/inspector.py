@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from PySide6.QtCore import Signal
-from PySide6.QtWidgets import QVBoxLayout, QWidget
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtWidgets import QHBoxLayout, QSizePolicy, QVBoxLayout, QWidget
 
 from app.placement.expert_map import ExpertMap
 from app.placement.facts import Fact, FactList
@@ -83,7 +83,7 @@ class Inspector(Pane):
         column.addSpacing(10)
         column.addWidget(self.split)
         column.addSpacing(6)
-        column.addWidget(self.pin)
+        column.addWidget(self.pin, 0, Qt.AlignmentFlag.AlignLeft)
         column.addStretch(1)
         self._connect()
         self.show_selection(Selection(self.tr("Nothing selected")))
@@ -127,15 +127,17 @@ class UseView(QWidget):
         super().__init__()
         self._title = ElidedLabel("", 12, 600, "text2")
         self.span = ElidedLabel("", 11, 400, "text3")
+        self.span.setSizePolicy(QSizePolicy.Policy.Maximum, QSizePolicy.Policy.Fixed)
         self.map = ExpertMap()
         self._sentence = ElidedLabel("", 12, 400, "text2")
         self.count = PushButton(self.tr("Count experts"), height=30)
         column = QVBoxLayout(self)
         column.setContentsMargins(0, 0, 0, 0)
         column.setSpacing(4)
-        column.addWidget(self._title)
-        column.addWidget(self.span)
-        column.addSpacing(2)
+        head = QHBoxLayout()
+        head.addWidget(self._title, 1)
+        head.addWidget(self.span)
+        column.addLayout(head)
         column.addWidget(self.map)
         column.addSpacing(4)
         column.addWidget(self._sentence)
@@ -154,5 +156,3 @@ class UseView(QWidget):
         self._sentence.setVisible(bool(use.sentence))
         if not use.empty:
             self.map.set_levels(use.levels, use.n_experts, use.layers, use.top, use.marked)
-
-

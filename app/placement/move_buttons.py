@@ -88,7 +88,9 @@ class _MoveButton(PaintedButton):
         painter = QPainter(self)
         paint.begin(painter)
         rect = QRectF(self.rect())
-        paint.rounded(painter, rect, 8, "overlay" if self.hovered and self.isEnabled() else "raised", "accent" if self._here else "line")
+        paint.rounded(
+            painter, rect, 8, "overlay" if self.hovered and self.isEnabled() else "raised", "accent" if self._here else "line"
+        )
         ink = "text" if self.isEnabled() or self._here else "text3"
         paint.text(painter, 12, 20.5, self.text(), 12, 600, ink, max_width=rect.width() - 46)
         if self._keys:

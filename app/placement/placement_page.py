@@ -115,8 +115,8 @@ class PlacementPage(QWidget):
         return self._pane
 
     def _fit(self) -> None:
-        """The panel takes what its pane needs, as far as the board keeps room; a narrow page gives all of it to the board, unless a
-        pane was asked for."""
+        """The panel takes what its pane needs as far as the board keeps room; a narrow page is all board, unless a pane was asked
+        for."""
         wanted = NARROW_PANEL if self._pane == "selection" else WIDE_PANEL
         room = self.width() - _LEAST_BOARD
         shown = self._has_model and (room >= NARROW_PANEL or self._pane != "selection")

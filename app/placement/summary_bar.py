@@ -30,8 +30,8 @@ class Figure:
 
 
 class SummaryBar(QWidget):
-    """Dimmed while the figures are being found; alarmed where the placement does not fit. Narrow bars drop cells from the third on,
-    the last stays."""
+    """Dimmed while the figures are being found; alarmed where the placement does not fit. A narrow bar drops cells before the
+    last."""
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
