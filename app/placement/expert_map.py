@@ -30,7 +30,7 @@ def _ramp(low: str, high: str) -> tuple[int, ...]:
         return round(x + (y - x) * (0.09 + 0.91 * level / LEVELS))
 
     return tuple(
-        QColor(between(a.red(), b.red(), i), between(a.green(), b.green(), i), between(a.blue(), b.blue(), i)).rgb()
+        int(QColor(between(a.red(), b.red(), i), between(a.green(), b.green(), i), between(a.blue(), b.blue(), i)).rgb())
         for i in range(LEVELS + 1)
     )
 
