@@ -63,7 +63,7 @@ def resolve(
     found: list[Difference] = []
     units = _units(flags, spec, graph, file, layers, tensors, found)
     k_type, v_type = _cache_type(flags.k_type, options.k_type, found), _cache_type(flags.v_type, options.v_type, found)
-    placement = Placement(units, k_type, v_type, plan_workers(options.n_threads))
+    placement = Placement(units, k_type, v_type, plan_workers(options.n_threads, options.cores))
     idle = [rule for rule in flags.overrides if not any(rule.matches(name) for name in file.tensors)]
     notes = tuple(f"-ot {rule.pattern}={rule.device} matches no tensor of this model" for rule in idle if rule.below is None)
     return Resolution(tensors, placement, (*flags.unsupported, *sentences(found)), notes)

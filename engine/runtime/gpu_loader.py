@@ -38,6 +38,7 @@ from kernels_pyx.executor import AbortFlag
 
 Progress = Callable[[str, int, int], None]
 FETCHERS = 4
+LEFT_TO_DRIVERS = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,14 +183,15 @@ def _compile(
 def workers_beside(workers: WorkerPlan, ops: Sequence[LaneOp], options: LoadOptions, devices: Sequence[GpuDevice]) -> WorkerPlan:
     """Who works beside GPUs: a few where there is nothing but rows of the embedding to fetch, which every token waits for.
 
-    Unless a number was asked for, two cores are left to the driver of real GPUs and to the thread that waits for a device. With
-    all of them spinning, an exchange takes twenty times as long.
+    Unless a number was asked for, two cores are left to the driver of real GPUs and to the thread that waits for a device, those
+    among them that the plan keeps back. With all cores spinning, an exchange takes twenty times as long.
     """
     if all(isinstance(op, LaneEmbed | LaneRows | LaneSend | LaneRecv) for op in ops):
         return WorkerPlan(workers.cores[:FETCHERS])
     if options.n_threads or all(device.emulated for device in devices):
         return workers
-    return WorkerPlan(workers.cores[: max(1, len(workers.cores) - 2)])
+    too_many = max(0, LEFT_TO_DRIVERS - len(workers.kept))
+    return WorkerPlan(workers.cores[: max(1, len(workers.cores) - too_many)], workers.kept)
 
 
 def _snapshot_budget(spec: ModelSpec, options: LoadOptions, devices: tuple[GpuDevice, ...], cpu_layers: frozenset[int]) -> int:

@@ -17,7 +17,7 @@ from engine.placement.placement import Gpu, Placement
 from engine.program.lane_latent import LaneHeads, LaneLatentHeads
 from engine.program.lane_ops import LaneEmbed, LaneExpertsDown, LaneExpertsUp, LaneLinear, LaneOp, LaneRoute, matrices
 from engine.program.lane_transfer import LaneRecv, LaneSend
-from engine.program.plan import Lane, Plan
+from engine.program.plan import Lane, Plan, crossing_bytes
 from engine.runtime.cache_groups import CacheGroup
 from engine.runtime.gpu import GpuDevice, GpuMemory
 from engine.runtime.gpu_bind import NO_HOOKS, Bench, Call, Exchange, Resident, Run, bind
@@ -100,6 +100,8 @@ class GpuSide:
             self._arena = self.memory.allocate((arena,), torch.uint8, "workspace", what, zeroed=True)
             words = inputs.most_words(plan.max_rows for plan in plans)
             self._words = self.memory.allocate((words,), torch.int32, "workspace", what, zeroed=True)
+            crossing = max((crossing_bytes(plan, lane) for plan, lane in lanes), default=0)
+            self._crossing = self.memory.allocate((crossing,), torch.uint8, "workspace", "rows on their way")
             self.stream = GpuStream(device)
             if passing and streamed is not None:
                 self.experts = ExpertStream(self.memory, weights, self.weights, passing, streamed.abort, streamed.n_threads)
@@ -153,7 +155,7 @@ class GpuSide:
         n_experts = {
             op.choice.chosen.name: op.choice.n_experts for op in lane.ops if isinstance(op, LaneExpertsUp | LaneExpertsDown)
         }
-        exchange = neighbours.exchange(self.device)
+        exchange = neighbours.exchange(self.device, self._crossing)
 
         def run_of(op: LaneSend | LaneRecv, own: tuple[Tensor, ...]) -> Run:
             run = exchange(op, own)
@@ -179,7 +181,7 @@ class GpuSide:
             Holding(self.name, "derived", memory.held("derived")),
             Holding(self.name, "kv", cache.kv_bytes),
             Holding(self.name, "kept windows", cache.kept_bytes),
-            Holding(self.name, "state", memory.held("state")),
+            Holding(self.name, "state", cache.state_bytes),
             Holding(self.name, "workspace", memory.held("workspace")),
         )
         return tuple(one for one in found if one.nbytes)
@@ -197,7 +199,7 @@ class GpuSide:
         for part in ("weights", "cache"):
             if hasattr(self, part):
                 getattr(self, part).close()
-        for part in ("_arena", "_words", "kernels"):
+        for part in ("_arena", "_words", "_crossing", "kernels"):
             if hasattr(self, part):
                 delattr(self, part)
         self.memory.close()

@@ -30,6 +30,7 @@ from engine.api.events import (
 )
 from engine.errors import Cancelled, EngineError, InvalidRequest, PlacementError
 from engine.hardware.sampler import Sampler
+from engine.service.expert_handlers import EXPERT_HANDLERS
 from engine.service.loaded import Loaded, holdings_of, load, open_file
 from engine.service.state import SensorWatch, State
 from engine.session.channels import decoder_for
@@ -151,4 +152,5 @@ _HANDLERS: dict[type[Command], Callable[[State, Any], None]] = {
     WatchSensors: handle_watch,
     ApplyPlacement: handle_apply,
     AskHoldings: handle_holdings,
+    **EXPERT_HANDLERS,
 }

@@ -29,6 +29,16 @@ class SensorWatch:
 
 
 @dataclass(slots=True)
+class ExpertWatch:
+    """The same for counts of experts. told: tokens that were counted when they were last sent, None before the first time."""
+
+    request_id: RequestId
+    period_s: float
+    due: float
+    told: int | None = None
+
+
+@dataclass(slots=True)
 class State:
     """emit sends an event; abort stops the step or the load under way."""
 
@@ -37,6 +47,7 @@ class State:
     abort: AbortFlag
     loaded: Loaded | None = None
     watch: SensorWatch | None = None
+    expert_watch: ExpertWatch | None = None
 
     @property
     def answering(self) -> bool:
