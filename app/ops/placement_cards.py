@@ -54,6 +54,9 @@ class HotSet:
     layer: int
     gpu: Gpu
 
+    def __str__(self) -> str:
+        return f"hot.{self.layer}.{self.gpu}"
+
 
 CardId = UnitId | HotSet
 

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Generic, Literal, Protocol, TypeVar
 
 from app.i18n import filled, tr
 from engine.api.places import Device, Gpu, Numa, Placement, UnitId
 from engine.api.pure import ContextPlan, Machine, ModelOutline, Prediction
 from engine.api.values import LoadOptions
 
+T = TypeVar("T")
 MAX_NAME = 28
+DEFAULT_CTX = 8192
+"""Tokens of context where nobody asks for any."""
 
 
 class PlacementPlanner(Protocol):
@@ -45,6 +48,19 @@ class PlacementPlanner(Protocol):
 DeskState = Literal["no model", "estimating", "ready", "does not fit", "applying", "failed"]
 """What the placement desk is at."""
 MakePlanner = Callable[[ModelOutline, LoadOptions, Machine], PlacementPlanner]
+
+
+class Remembered(Generic[T]):
+    """The newest answer, so that asking the same again, as drags do for every pixel, costs nothing."""
+
+    def __init__(self) -> None:
+        self._answer: tuple[object, T] | None = None
+
+    def of(self, key: object, make: Callable[[], T]) -> T:
+        """The answer to a question that is told from others by its key."""
+        if self._answer is None or self._answer[0] != key:
+            self._answer = (key, make())
+        return self._answer[1]
 
 
 @dataclass(frozen=True, slots=True)
