@@ -27,8 +27,10 @@ from engine.placement.options import LoadOptions
 from engine.placement.placement import Device, Gpu, Numa, Placement
 from engine.placement.streaming import CHUNK_BYTES, CHUNKS, placement_for_prefill, ring_bytes, streams
 from engine.placement.tensors import TensorUse, tensor_uses
+from engine.program.fuse import Phase
 from engine.program.lane_latent import ABSORBED_ROWS
-from engine.program.lower import DECODE_BUCKETS, lower
+from engine.program.lower import DECODE_BUCKETS, lower_lanes
+from engine.program.outline import outline_lanes
 from engine.program.plan import Lane, Plan
 from engine.quants.formats import BY_ID
 from engine.quants.padding import padded_bytes
@@ -159,18 +161,30 @@ class Estimator:
     def _estimate(self, placement: Placement, beside: Placement | None) -> Estimate:
         plans = self.plans(placement)
         if beside is not None:
-            plans += (lower(self._graph, beside, "prefill", self._largest_chunk, self._types, f32=self._f32),)
-        here: tuple[Device, ...] = (Numa(0), *(Gpu(one.index) for one in self.machine.gpus))
+            plans += (self._lowered(beside, "prefill", self._largest_chunk),)
+        here: tuple[Device, ...] = (
+            *(Numa(one.node) for one in self.machine.nodes),
+            *(Gpu(one.index) for one in self.machine.gpus),
+        )
         devices = sorted({*here, *placement.devices})
         return Estimate(tuple(self._device(one, placement, beside, plans) for one in devices), self.n_ctx)
 
     def plans(self, placement: Placement) -> tuple[Plan, ...]:
         """The plans that need most memory: of decode the one with most rows, those of prefill."""
+        return tuple(self._lowered(placement, phase, rows) for phase, rows in self.kinds)
+
+    @property
+    def kinds(self) -> tuple[tuple[Phase, int], ...]:
+        """(phase, rows) of those plans."""
         latent = any(isinstance(block.mixer, Mla) for block in self._spec.blocks)
         largest = self._largest_chunk
         chunks = (ABSORBED_ROWS, largest) if latent and largest > ABSORBED_ROWS else (largest,)
-        kinds = (("decode", DECODE_BUCKETS[-1]), *(("prefill", rows) for rows in chunks))
-        return tuple(lower(self._graph, placement, phase, rows, self._types, f32=self._f32) for phase, rows in kinds)  # type: ignore[arg-type]
+        return (("decode", DECODE_BUCKETS[-1]), *(("prefill", rows) for rows in chunks))
+
+    def _lowered(self, placement: Placement, phase: Phase, rows: int) -> Plan:
+        """The plan, also of placements over several nodes of memory, which no version runs yet."""
+        lanes = outline_lanes(self._graph, placement, phase, rows)
+        return lower_lanes(lanes, phase, rows, self._types, f32=self._f32)
 
     def unit_bytes(self, placement: Placement) -> dict[UnitId, int]:
         """Bytes of the tensors of each unit, of a cache or of the states of a layer, to weigh them against each other."""
@@ -201,7 +215,7 @@ class Estimator:
             state=self._state(device, placement),
             workspace=max((lane.arena_bytes for _, lane in lanes), default=0) + self._passing(device, placement, beside),
             other=self._other(device, placement, lanes) if used else 0,
-            capacity=self._capacity(device),
+            capacity=self._capacity(device, sum(isinstance(one, Numa) for one in placement.devices)),
         )
 
     def _passing(self, device: Device, placement: Placement, beside: Placement | None) -> int:
@@ -217,10 +231,14 @@ class Estimator:
                 layers.setdefault(use.unit.layer, []).append(self._tensors[use.name].nbytes)
         return ring_bytes(layers.values())
 
-    def _capacity(self, device: Device) -> int:
+    def _capacity(self, device: Device, nodes: int = 1) -> int:
         if isinstance(device, Gpu):
             return next((one.capacity for one in self.machine.gpus if one.index == device.index), 0)
-        return self.machine.ram_free
+        node = self.machine.node(device.node)
+        if node is None:
+            return 0
+        # One node alone is all of the memory to a model that is mapped: the system takes pages where there are some.
+        return node.ram_free if nodes > 1 else self.machine.ram_free
 
     def _here(self, device: Device, placement: Placement) -> Iterator[TensorUse]:
         return (use for use in self.uses if placement.device_of(use.unit) == device)

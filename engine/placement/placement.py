@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from engine.arch.spec import BlockSpec, DeltaNet, ModelSpec, MoeFfn
@@ -82,6 +83,11 @@ class Placement:
         if device is None:
             raise PlacementError(f"the placement has no place for {unit}; it was made for another model")
         return device
+
+    @property
+    def places(self) -> Mapping[UnitId, Device]:
+        """The devices by unit."""
+        return self._places
 
     @property
     def devices(self) -> tuple[Device, ...]:
