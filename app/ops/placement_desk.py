@@ -20,7 +20,6 @@ from app.ops.placement_heat import PlacementHeat
 from app.ops.placement_history import Draft, PlacementHistory, Preset
 from app.ops.placement_moves import keep, movable, moved, owners, refusal
 from app.ops.placement_planning import (
-    DEFAULT_CTX,
     DeskState,
     DeviceRow,
     MakePlanner,
@@ -31,8 +30,7 @@ from app.ops.placement_planning import (
     device_rows,
 )
 from app.ops.placement_worker import Opened, PlacementWorker
-from engine.api.places import Device, Placement
-from engine.api.pure import Machine, ModelOutline, Planner, Prediction, read_outline, this_machine
+from engine.api.pure import Device, Machine, ModelOutline, Placement, Planner, Prediction, read_outline, this_machine
 from engine.api.values import LoadOptions
 
 
@@ -113,8 +111,7 @@ class PlacementDesk(QObject):
     @property
     def n_ctx(self) -> int:
         """Tokens of context that caches are made for."""
-        longest = 0 if self._opened is None else self._opened.outline.info.context_length
-        return self._options.n_ctx or min(longest, DEFAULT_CTX)
+        return 0 if self._opened is None else self._opened.planner.n_ctx
 
     @property
     def outline(self) -> ModelOutline | None:
@@ -375,7 +372,8 @@ class PlacementDesk(QObject):
 
     def _remake(self, devices: frozenset[Device]) -> None:
         if self._opened is not None and self.placement is not None and devices:
-            marks = Marks(self.pins, self._heat.splits, self._heat.strips, self._applied)
+            sizes = self._opened.planner.unit_bytes(self.placement)
+            marks = Marks(sizes, self.pins, self._heat.splits, self._heat.strips, self._applied)
             self._cards |= make_cards(self.placement, self._opened.facts, self._opened.families, devices, marks)
             self._by_id = {card.id: card for cards in self._cards.values() for card in cards}
             self.changed.emit(devices)

@@ -8,7 +8,7 @@ from app.i18n import tr
 from app.ops.placement_cards import CardId, HotSet
 from app.ops.placement_history import Draft
 from app.ops.placement_planning import PlacementPlanner
-from engine.api.places import Device, Placement, UnitId
+from engine.api.pure import Device, Placement, UnitId
 
 
 def owners(cards: Iterable[CardId]) -> tuple[CardId, ...]:

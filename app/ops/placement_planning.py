@@ -7,18 +7,19 @@ from dataclasses import dataclass
 from typing import Generic, Literal, Protocol, TypeVar
 
 from app.i18n import filled, tr
-from engine.api.places import Device, Gpu, Numa, Placement, UnitId
-from engine.api.pure import ContextPlan, Machine, ModelOutline, Prediction
+from engine.api.pure import Device, Gpu, Machine, ModelOutline, Numa, Placement, Prediction, UnitId
 from engine.api.values import LoadOptions
 
 T = TypeVar("T")
 MAX_NAME = 28
-DEFAULT_CTX = 8192
-"""Tokens of context where nobody asks for any."""
 
 
 class PlacementPlanner(Protocol):
     """`engine.api.pure.Planner`, or a scripted one in tests. It is used by one thread at a time."""
+
+    @property
+    def n_ctx(self) -> int:
+        """Tokens of context that everything is planned for."""
 
     def default(self) -> Placement:
         """What loading without a placement gives."""
@@ -38,8 +39,8 @@ class PlacementPlanner(Protocol):
     def fix(self, placement: Placement) -> tuple[str, Placement] | None:
         """What to do about one that does not fit, and how it lies then."""
 
-    def context(self, placement: Placement, n_ctx: int) -> ContextPlan:
-        """What another context costs."""
+    def unit_bytes(self, placement: Placement) -> dict[UnitId, int]:
+        """Bytes of every unit, caches and states among them."""
 
     def unit_ms(self, unit: UnitId, device: Device) -> float:
         """Milliseconds of a token that a unit takes there."""

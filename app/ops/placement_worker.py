@@ -12,8 +12,7 @@ from app.errors import UserFacingError
 from app.ops.placement_cards import Family, families
 from app.ops.placement_planning import MakePlanner, PlacementPlanner
 from engine.api.errors import EngineError
-from engine.api.places import Placement, UnitId
-from engine.api.pure import Machine, ModelOutline, Prediction, UnitFacts
+from engine.api.pure import Machine, ModelOutline, Placement, Prediction, UnitFacts, UnitId
 from engine.api.values import LoadOptions
 
 T = TypeVar("T")

@@ -38,8 +38,7 @@ def chevron_rect(rect: QRect, row: Row) -> QRect:
 
 def selected_fill() -> QColor:
     """The ground of what is chosen."""
-    low, high = theme.color("raised"), theme.color("accent_dim")
-    return QColor(*(round(a + (b - a) * 0.72) for a, b in zip(low.getRgb()[:3], high.getRgb()[:3], strict=True)))
+    return theme.mixed("raised", "accent_dim", 0.72)
 
 
 def draw_card(painter: QPainter, box: QRectF, row: Row, *, selected: bool = False, hovered: bool = False) -> None:

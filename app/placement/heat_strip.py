@@ -19,9 +19,8 @@ _MAX_CELLS = 128
 
 def heat_ramp(share: float) -> QColor:
     """The colour of an expert that is chosen this often, 0..1 of the busiest."""
-    low, high = theme.color("raised"), theme.color("experts")
     part = _COLDEST + (1 - _COLDEST) * min(1.0, max(0.0, share)) ** _GAMMA
-    return QColor(*(round(a + (b - a) * part) for a, b in zip(low.getRgb()[:3], high.getRgb()[:3], strict=True)))
+    return theme.mixed("raised", "experts", part)
 
 
 def draw_strip(painter: QPainter, rect: QRectF, heat: bytes, n_hot: int = 0) -> None:

@@ -10,8 +10,7 @@ from PySide6.QtCore import QAbstractListModel, QModelIndex, QObject, QPersistent
 from app.ops.placement_desk import PlacementDesk
 from app.ops.placement_planning import DeviceRow
 from app.widgets.format import used_of_bytes
-from engine.api.places import Device
-from engine.api.pure import DevicePrediction
+from engine.api.pure import Device, DevicePrediction
 
 Index = QModelIndex | QPersistentModelIndex
 _NOWHERE = QModelIndex()

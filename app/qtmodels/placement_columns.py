@@ -19,7 +19,7 @@ from app.ops.placement_planning import device_name
 from app.qtmodels.placement_filter import CardFilter
 from app.qtmodels.placement_mime import MIME, card_mime, cards_in
 from app.qtmodels.placement_rows import Key, Layout, Row, rows_of
-from engine.api.places import Device
+from engine.api.pure import Device
 
 Index = QModelIndex | QPersistentModelIndex
 _NOWHERE = QModelIndex()

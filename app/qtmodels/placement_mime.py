@@ -10,7 +10,7 @@ from typing import get_args
 from PySide6.QtCore import QByteArray, QMimeData
 
 from app.ops.placement_cards import CardId, HotSet
-from engine.api.places import Gpu, UnitId, UnitKind
+from engine.api.pure import Gpu, UnitId, UnitKind
 
 MIME = "application/x-layerdeck-cards+json"
 MAX_BYTES = 1 << 20
