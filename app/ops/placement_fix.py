@@ -7,7 +7,7 @@ from collections.abc import Callable
 from app.errors import UserFacingError
 from app.ops.placement_planning import PlacementPlanner
 from app.ops.placement_worker import PlacementWorker
-from engine.api.places import Placement
+from engine.api.pure import Placement
 
 
 class PlacementFix:
