@@ -342,6 +342,13 @@ class PlacementDesk(QObject):
         self.predicted.emit()
         self._count_pending()
 
+    def set_applying(self, on: bool) -> None:
+        """While a placement is being applied nothing can be edited."""
+        if on:
+            self._set_state("applying")
+        elif self._state == "applying":
+            self._settle(ended=True)
+
     def set_heat(self, counts: Mapping[int, Sequence[int]]) -> None:
         """How often each expert of some layers was chosen."""
         self._heat.set_counts(counts)
@@ -378,9 +385,9 @@ class PlacementDesk(QObject):
             self._by_id = {card.id: card for cards in self._cards.values() for card in cards}
             self.changed.emit(devices)
 
-    def _settle(self) -> None:
-        """The state that follows from the prediction; where it does not fit, a fix is looked for."""
-        if self._state == "applying" or self._prediction is None:
+    def _settle(self, *, ended: bool = False) -> None:
+        """The state that follows from the prediction; where it does not fit, a fix is looked for. ended: applying has."""
+        if (self._state == "applying" and not ended) or self._prediction is None:
             return
         fits = self._prediction.fits and not any(self._cards.get(device) for device in self._lost)
         if not fits and self._opened is not None and self.placement is not None:

@@ -43,7 +43,7 @@ def ramp() -> tuple[int, ...]:
 
 def columns_of(n_experts: int) -> int:
     """How many squares of a grid stand in a row: 16 for 256, 8 for 64, so that it comes out wider than high."""
-    return max(1, min(32, 2 ** math.ceil(math.log2(max(1, n_experts)) / 2)))
+    return max(1, min(32, 1 << math.ceil(math.log2(max(1, n_experts)) / 2)))
 
 
 class ExpertMap(QWidget):
