@@ -6,7 +6,7 @@ rates and no devices stand here: `engine.estimate.roofline` turns work into time
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -141,10 +141,10 @@ class ModelWork:
                 seen = 2.0 * op.mla.n_heads * (op.mla.head_dim + op.mla.v.n_out)
                 return self._latent(op.mla, 1, made + rows * seen)
             case LaneHeads():
-                stack = op.matrices
-                form = BY_ID[self._tensors[stack.weight].type_id]
-                name = "Q8_0" if stack.transposed and not form.is_float else form.name
-                size = stack.n_heads * stack.n_out * stack.n_in
+                each = op.matrices
+                form = BY_ID[self._tensors[each.weight].type_id]
+                name = "Q8_0" if each.transposed and not form.is_float else form.name
+                size = each.n_heads * each.n_out * each.n_in
                 return OpWork((Matrix(name, size * _bytes_per_value(name), 2.0 * rows * size),), values=rows * op.out.width)
             case LaneDelta():
                 state = 8.0 * op.shape.state_floats * (rows if phase == "decode" else 1)
@@ -175,14 +175,19 @@ class ModelWork:
         return Matrix(form.name, rows * form.row_bytes(width), 0.0)
 
 
-def distinct_layers(spec: ModelSpec, tensors: Mapping[str, TensorInfo]) -> tuple[tuple[Shape, ...], ModelSpec]:
-    """The number of each layer's shape, and the model with the first layer of each shape alone."""
-    seen: dict[tuple[str, tuple[int, ...]], Shape] = {}
+def distinct_layers(
+    spec: ModelSpec, tensors: Mapping[str, TensorInfo], kind_of: Callable[[int], Hashable] = int
+) -> tuple[tuple[Shape, ...], ModelSpec]:
+    """The number of each layer's shape, and the model with the first layer of each shape alone.
+
+    kind_of: what of a tensor's format makes a difference, by its ggml id.
+    """
+    seen: dict[tuple[str, tuple[Hashable, ...]], Shape] = {}
     shapes: list[Shape] = []
     firsts: list[BlockSpec] = []
     types = layer_types(spec, tensors)
     for block in spec.blocks:
-        key = repr(replace(block, index=0)).replace(f"blk.{block.index}.", "blk."), types[block.index]
+        key = repr(replace(block, index=0)).replace(f"blk.{block.index}.", "blk."), tuple(map(kind_of, types[block.index]))
         if key not in seen:
             seen[key] = len(seen)
             firsts.append(block)
