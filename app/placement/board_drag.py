@@ -79,11 +79,9 @@ class BoardDrag(QObject):
         if trial is None or now is None:
             return False
         pointer = over.viewport().mapTo(self._board, at)
-        if trial.refusal:
-            self.preview.show_at(pointer, ((trial.refusal, "err", 500),))
-        elif trial.then is not None:
+        if trial.then is not None:
             self.preview.show_at(pointer, preview_lines(now, trial.then, device))
-        else:
+        else:  # nothing would move, or the head of the column says why it may not
             self.preview.hide()
         return not trial.refusal
 

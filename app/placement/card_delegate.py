@@ -21,6 +21,8 @@ INSET = 12
 """Of cards that belong to an open group."""
 HEIGHT, STRIP_HEIGHT = 44, 52
 CHEVRON_WIDTH = 32
+FADED = 0.5
+"""Cards on a device that is not there, and figures that are being worked out."""
 TOKENS = {"attention": "attn", "ffn": "ffn", "experts": "experts", "kv": "kv"}
 
 
@@ -73,6 +75,7 @@ class CardDelegate(QStyledItemDelegate):
     def __init__(self, parent: QObject | None = None) -> None:
         super().__init__(parent)
         self.right = SIDE
+        self.faded = False
 
     def set_scrolled(self, scrolled: bool) -> None:
         """A scroll bar stands where otherwise room is left free."""
@@ -87,6 +90,8 @@ class CardDelegate(QStyledItemDelegate):
         state: QStyle.StateFlag = option.state
         painter.save()
         paint.begin(painter)
+        if self.faded:
+            painter.setOpacity(FADED)
         box = QRectF(card_rect(option.rect, row, self.right))
         draw_card(
             painter,

@@ -76,6 +76,12 @@ class CardList(QListView):
         """Who is asked about each key first; it says whether the key was for it."""
         self._take_key = take
 
+    def set_faded(self, faded: bool) -> None:
+        """Whether the cards are drawn as what is not there."""
+        if faded != self._cards.faded:
+            self._cards.faded = faded
+            self.viewport().update()
+
     # --- selection ---------------------------------------------------------------------------------------------------
 
     def row_at(self, index: QModelIndex) -> Row | None:
@@ -168,6 +174,8 @@ class CardList(QListView):
 
     def paintEvent(self, event: QPaintEvent) -> None:
         super().paintEvent(event)
+        if not self.column.rowCount() and self._insert_at is None:
+            self._paint_empty()
         if self._insert_at is None:
             return
         painter = QPainter(self.viewport())
@@ -175,6 +183,12 @@ class CardList(QListView):
         y = self._insertion_y(self._insert_at)
         paint.rounded(painter, QRectF(SIDE, y - 1.5, self.viewport().width() - SIDE - self._cards.right, 3), 1.5, "accent")
         paint.dot(painter, SIDE, y, 4, "accent")
+
+    def _paint_empty(self) -> None:
+        painter = QPainter(self.viewport())
+        paint.begin(painter)
+        middle, width = self.viewport().width() / 2, self.viewport().width() - 2 * SIDE
+        paint.text(painter, middle, 34, self.tr("No cards here"), 12, 500, "text3", "center", max_width=width)
 
     def _insertion_y(self, at: int) -> float:
         n_rows = self.column.rowCount()

@@ -12,6 +12,7 @@ from app import theme
 from app.ops.placement_planning import DeviceRow
 from app.placement.capacity_bar import HEIGHT as BAR_HEIGHT
 from app.placement.capacity_bar import draw_capacity
+from app.placement.card_delegate import FADED
 from app.widgets import paint
 from app.widgets.buttons import PushButton
 from app.widgets.format import bytes_in_unit_of, exact_bytes
@@ -139,7 +140,7 @@ class ColumnHeader(QWidget):
         paint.begin(painter)
         state, right = self._state, self.width() - _PAD
         if state.dim or state.row.lost:
-            painter.setOpacity(0.5)
+            painter.setOpacity(FADED)
         draw_icon(painter, "microchip" if isinstance(state.row.device, Gpu) else "memory-stick", _PAD, 15, 16, "text2")
         there = state.shown
         end, token = ("", "text2") if there is None else self._right_text(there)

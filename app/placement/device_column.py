@@ -8,6 +8,7 @@ from PySide6.QtWidgets import QWidget
 
 from app import theme
 from app.ops.placement_planning import DeviceRow
+from app.placement.card_delegate import FADED
 from app.placement.card_list import CardList, MayDrop
 from app.placement.column_header import ColumnHeader, HeadState
 from app.placement.room_warning import HEIGHT as WARNING_HEIGHT
@@ -16,7 +17,7 @@ from app.qtmodels.placement_columns import PlacementColumn
 from app.widgets import paint
 from app.widgets.format import exact_bytes
 
-LEAST_WIDTH = 204
+LEAST_WIDTH = 228
 _FOOT, _GAP, _SIDE, _RADIUS = 39, 8, 10, 12
 
 
@@ -43,6 +44,7 @@ class DeviceColumn(QWidget):
         self.head.set_state(state)
         self.cards.setAccessibleName(self.head.accessibleName())
         self.cards.setEnabled(not state.dim)
+        self.cards.set_faded(state.dim or state.row.lost)
         if self.warning.set_lines(little_room(state.shown, n_ctx, would=state.then is not None)):
             self._place()
         self.update()
@@ -83,7 +85,16 @@ class DeviceColumn(QWidget):
         paint.rounded(painter, rect, _RADIUS, None, frame, 1.5 if self._target else 1)
         there = state.shown
         if state.dim or state.row.lost:
-            painter.setOpacity(0.5)
+            painter.setOpacity(FADED)
         paint.text(painter, 14, foot + 24.5, self.tr("Buffers, reserved"), 11, 400, "text3")
         if there is not None:
-            paint.text(painter, self.width() - 14, foot + 24.5, exact_bytes(there.buffers), 11, 500, "text2", "right")
+            paint.text(
+                painter,
+                self.width() - 14,
+                foot + 24.5,
+                exact_bytes(there.buffers) if there.buffers else self.tr("none"),
+                11,
+                500,
+                "text2",
+                "right",
+            )

@@ -1,4 +1,4 @@
-"""DragPreview: the box below the pointer during a drag: what the drop would do to speed and room, or why it is refused."""
+"""DragPreview: the box below the pointer during a drag: what the drop would do to speed and room."""
 
 from __future__ import annotations
 
