@@ -13,6 +13,7 @@ from engine.estimate.described import HasModel
 from engine.estimate.memory import DeviceBytes, Estimate, Estimator
 from engine.estimate.moves import find_move
 from engine.estimate.prediction import DevicePrediction, Limit, Prediction
+from engine.estimate.quick import QuickBytes
 from engine.estimate.rates import Calibration, assumed
 from engine.estimate.roofline import Part, Roofline
 from engine.estimate.speed import Speed, StepTime
@@ -38,6 +39,7 @@ class Planner:
         self.calibration = calibration or assumed(machine)
         spec, tensors = self.model.spec, self.model.file.tensors
         self.estimator = Estimator(spec, self.model.graph, tensors, options, machine)
+        self._bytes = QuickBytes(spec, self.estimator)
         rows = min(options.prefill_chunk, self.estimator.n_ctx)
         self.work = ModelWork(spec, tensors, options, rows)
         emulated = any(one.emulated for one in machine.gpus)
@@ -77,11 +79,12 @@ class Planner:
 
     def estimate(self, placement: Placement, *, depth: int = 0) -> Prediction:
         """What the placement takes and how fast it is. depth: tokens that are in the cache when a token is decoded."""
-        return self._predicted(placement, self.estimator.estimate(placement), depth, exact=True)
+        found, exact = self._bytes.estimate(placement)
+        return self._predicted(placement, found, depth, exact=exact)
 
     def refine(self, placement: Placement, *, depth: int = 0) -> Prediction:
         """The same with buffers as the lowered plans have them, which takes longer; `estimate` knows them from then on."""
-        return self._predicted(placement, self.estimator.estimate(placement), depth, exact=True)
+        return self._predicted(placement, self._bytes.refine(placement), depth, exact=True)
 
     def move(self, placement: Placement, units: Iterable[UnitId], device: Device) -> Placement:
         """The placement with these units on a device. Caches and states go with their mixer."""
@@ -132,9 +135,10 @@ class Planner:
         device, limit = self._limit(decode)
         if not estimate.fits:
             device, limit = estimate.limit.device, "room"
+        colours = self._bytes.sums.colours(placement.places)
         bound = max(part.bound for part in decode.parts.values())
         return Prediction(
-            devices=tuple(self._device(one, placement, decode, prefill) for one in estimate.devices),
+            devices=tuple(self._device(one, colours.get(one.device, (0, 0, 0)), decode, prefill) for one in estimate.devices),
             decode_tok_s=1.0 / decode.seconds,
             prefill_tok_s=self.work.rows / prefill.seconds,
             load_s=self._load_s(estimate),
@@ -162,17 +166,11 @@ class Planner:
         rate = self.calibration.file_gbps * 1e9
         return 0.5 + sum(one.weights for one in estimate.devices if isinstance(one.device, Gpu)) / rate
 
-    def _device(self, owners: DeviceBytes, placement: Placement, decode: StepTime, prefill: StepTime) -> DevicePrediction:
-        sizes = dict.fromkeys(("attention", "ffn", "experts"), 0)
-        units = self.estimator.unit_bytes(placement)
-        for unit, where in placement.units:
-            if where == owners.device and unit.kind not in _FOLLOWS:
-                kind = "attention" if unit.kind == "mixer" else "experts" if unit.kind == "experts" else "ffn"
-                sizes[kind] += units[unit]
+    def _device(
+        self, owners: DeviceBytes, weights: tuple[int, int, int], decode: StepTime, prefill: StepTime
+    ) -> DevicePrediction:
+        attention, experts, ffn = weights
         kv = owners.kv + owners.kept_windows + owners.state
-        total = owners.weights
-        attention, experts = min(sizes["attention"], total), min(sizes["experts"], total)
-        ffn = max(0, total - attention - experts)
         return DevicePrediction(
             device=owners.device,
             name=self._name(owners.device),

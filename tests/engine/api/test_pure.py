@@ -55,7 +55,8 @@ def test_bytes_by_colour_add_up_and_are_those_of_the_estimator(name: str) -> Non
     one = outline(name)
     planner = Planner(one, OPTIONS, BOX)
     placement = planner.default()
-    found = planner.estimate(placement)
+    found = planner.refine(placement)
+    assert found.exact and planner.estimate(placement) == found
     spec, graph, tensors = one.model.spec, one.model.graph, one.model.file.tensors
     known = Estimator(spec, graph, tensors, OPTIONS, BOX).estimate(placement)
     assert [one.owners for one in found.devices] == list(known.devices)
