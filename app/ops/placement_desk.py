@@ -15,10 +15,10 @@ from app.bridge.ui_thread import UiThread
 from app.errors import UserFacingError
 from app.i18n import filled, tr
 from app.ops.placement_cards import Card, CardId, Marks, make_cards
-from app.ops.placement_fix import PlacementFix
+from app.ops.placement_fix import Fix, PlacementFix
 from app.ops.placement_heat import PlacementHeat
 from app.ops.placement_history import Draft, PlacementHistory, Preset
-from app.ops.placement_moves import keep, movable, moved, owners, refusal
+from app.ops.placement_moves import differing, keep, movable, moved, owners, refusal
 from app.ops.placement_planning import (
     DeskState,
     DeviceRow,
@@ -287,16 +287,20 @@ class PlacementDesk(QObject):
         )
 
     def fix(self) -> None:
-        """Does what `fix_text` says."""
-        found = self._fix.of(self.placement)
+        """Does what `proposal` says."""
+        found = self.proposal
         if found is not None:
-            self.set_placement(found[1], found[0])
+            self.set_placement(found.placement, found.text)
+
+    @property
+    def proposal(self) -> Fix | None:
+        """What would make a placement fit that does not; None: nothing, or it is looked for."""
+        return self._fix.of(self.placement)
 
     @property
     def fix_text(self) -> str:
-        """What would make a placement fit that does not: `Move 2 layers to NUMA 0`; empty: nothing, or it is looked for."""
-        found = self._fix.of(self.placement)
-        return "" if found is None else found[0]
+        """The sentence of the proposal: `Move 2 layers to NUMA 0`; empty: there is none."""
+        return "" if self.proposal is None else self.proposal.text
 
     def undo(self) -> bool:
         """One step back. False: there is none."""
@@ -398,9 +402,8 @@ class PlacementDesk(QObject):
         self.notice.emit(str(error))
 
     def _count_pending(self) -> None:
-        base = {} if self._base is None else dict(self._base.units)
-        units = () if self.placement is None else self.placement.units
-        pending = sum(1 for unit, device in units if unit.kind not in ("kv", "state") and base.get(unit) != device)
+        placement = self.placement
+        pending = 0 if placement is None or self._base is None else len(differing(self._base, placement))
         if pending != self._pending:
             self._pending = pending
             self.pending_changed.emit(pending)

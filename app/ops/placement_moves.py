@@ -55,3 +55,9 @@ def keep(planner: PlacementPlanner, draft: Draft, found: Placement) -> Placement
         if held:
             found = planner.move(found, held, device)
     return found
+
+
+def differing(before: Placement, after: Placement) -> frozenset[UnitId]:
+    """What lies elsewhere; caches and states go with their attention and are not counted."""
+    places = before.places
+    return frozenset(unit for unit, device in after.units if unit.kind not in ("kv", "state") and places.get(unit) != device)

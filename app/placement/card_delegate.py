@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import QModelIndex, QPersistentModelIndex, QRect, QRectF, QSize
+from PySide6.QtCore import QModelIndex, QObject, QPersistentModelIndex, QRect, QRectF, QSize
 from PySide6.QtGui import QColor, QPainter
 from PySide6.QtWidgets import QStyle, QStyledItemDelegate, QStyleOptionViewItem
 
@@ -21,18 +21,19 @@ INSET = 12
 """Of cards that belong to an open group."""
 HEIGHT, STRIP_HEIGHT = 44, 52
 CHEVRON_WIDTH = 32
+FADED = 0.5
+"""Cards on a device that is not there, and figures that are being worked out."""
 TOKENS = {"attention": "attn", "ffn": "ffn", "experts": "experts", "kv": "kv"}
 
 
-def card_rect(rect: QRect, row: Row) -> QRect:
-    """The box of a row inside the rectangle of its item."""
+def card_rect(rect: QRect, row: Row, right: int = SIDE) -> QRect:
+    """The box of a row inside the rectangle of its item. right: free beside it."""
     left = rect.left() + SIDE + (INSET if row.inside else 0)
-    return QRect(left, rect.top(), rect.right() + 1 - SIDE - left, rect.height() - GAP)
+    return QRect(left, rect.top(), rect.right() + 1 - right - left, rect.height() - GAP)
 
 
-def chevron_rect(rect: QRect, row: Row) -> QRect:
+def chevron_rect(box: QRect) -> QRect:
     """Where a group is opened and closed with the mouse."""
-    box = card_rect(rect, row)
     return QRect(box.left(), box.top(), CHEVRON_WIDTH, box.height())
 
 
@@ -71,6 +72,15 @@ def draw_card(painter: QPainter, box: QRectF, row: Row, *, selected: bool = Fals
 class CardDelegate(QStyledItemDelegate):
     """Height 44 for a line of text below the title, 52 for a strip, and the gap to the next card."""
 
+    def __init__(self, parent: QObject | None = None) -> None:
+        super().__init__(parent)
+        self.right = SIDE
+        self.faded = False
+
+    def set_scrolled(self, scrolled: bool) -> None:
+        """A scroll bar stands where otherwise room is left free."""
+        self.right = 0 if scrolled else SIDE
+
     def sizeHint(self, option: QStyleOptionViewItem, index: Index) -> QSize:
         row: Row = index.data(CardRole.ROW)
         return QSize(120, (STRIP_HEIGHT if row.has_strip else HEIGHT) + GAP)
@@ -80,7 +90,9 @@ class CardDelegate(QStyledItemDelegate):
         state: QStyle.StateFlag = option.state
         painter.save()
         paint.begin(painter)
-        box = QRectF(card_rect(option.rect, row))
+        if self.faded:
+            painter.setOpacity(FADED)
+        box = QRectF(card_rect(option.rect, row, self.right))
         draw_card(
             painter,
             box,

@@ -10,16 +10,14 @@ from PySide6.QtGui import QColor, QImage, QPainter
 from app import theme
 
 HEIGHT = 6.0
-_COLDEST = 0.12
-_GAMMA = 0.8
-"""A ramp that is straight leaves all but the busiest experts dark."""
+_COLDEST = 0.07
 _MAX_CELLS = 128
-"""More cells than these are merged by their busiest: they would be thinner than a pixel and a half."""
+"""More cells than these are merged: they would be thinner than a pixel and a half."""
 
 
 def heat_ramp(share: float) -> QColor:
     """The colour of an expert that is chosen this often, 0..1 of the busiest."""
-    part = _COLDEST + (1 - _COLDEST) * min(1.0, max(0.0, share)) ** _GAMMA
+    part = _COLDEST + (1 - _COLDEST) * min(1.0, max(0.0, share))
     return theme.mixed("raised", "experts", part)
 
 
@@ -41,7 +39,7 @@ def draw_strip(painter: QPainter, rect: QRectF, heat: bytes, n_hot: int = 0) -> 
 
 def _merged(heat: bytes) -> bytes:
     per_cell = -(-len(heat) // _MAX_CELLS)
-    return heat if per_cell == 1 else bytes(max(heat[i : i + per_cell]) for i in range(0, len(heat), per_cell))
+    return heat if per_cell == 1 else bytes(sum(heat[i : i + per_cell]) // per_cell for i in range(0, len(heat), per_cell))
 
 
 @lru_cache(maxsize=4)

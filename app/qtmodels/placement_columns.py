@@ -150,10 +150,11 @@ def _ranges(marks: Iterable[bool]) -> Iterator[tuple[int, int]]:
 
 
 class PlacementColumns(QObject):
-    """columns_changed(): other devices; layout_changed(): grouping, filter or open groups."""
+    """columns_changed(): other devices; layout_changed(): grouping, filter or open groups; refreshed(): rows may have changed."""
 
     columns_changed = Signal()
     layout_changed = Signal()
+    refreshed = Signal()
 
     def __init__(self, desk: PlacementDesk, parent: QObject | None = None) -> None:
         super().__init__(parent)
@@ -201,6 +202,7 @@ class PlacementColumns(QObject):
             column = self._columns.get(device)
             if column is not None:
                 column.refresh(self._layout)
+        self.refreshed.emit()
 
     def _on_outline_changed(self) -> None:
         """Another model: experts are open, everything else is closed."""

@@ -6,7 +6,7 @@ Pure: from the cards of a device to rows with their texts. Rows of a column are 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby, pairwise
 
 from app.i18n import filled, tr
@@ -110,6 +110,31 @@ class Layout:
     n_ctx: int = 0
 
 
+def key_of(card: Card) -> Key:
+    """The key of the row of a card."""
+    return (_RANK[card.family], card.layer, True, str(card.id))
+
+
+def row_for(cards: Sequence[Card]) -> Row:
+    """One row that stands for some cards together, wherever they lie: a card, a range, or a number of them."""
+    chosen = sorted(cards, key=key_of)
+    first, family = chosen[0], {card.family for card in chosen}
+    nbytes = sum(card.hot_bytes if card.n_hot else card.nbytes for card in chosen)
+    n_hot = {card.n_hot for card in chosen} if family == {"experts"} else {0}
+    if n_hot != {0} and len(n_hot) == 1:
+        title = filled(tr("Placement", "Hottest %1 of %2"), first.n_hot, first.n_experts)
+        stripes = replace(first, family="hot")
+        return Row(key_of(first), (stripes,), False, title, "", bytes_text(nbytes))
+    if len(chosen) == 1:
+        return _card_row(first, inside=False)
+    title = cards_text(len(chosen))
+    if len(family) == 1:
+        title = filled(tr("Placement", "%1 %2–%3"), family_name(first.family), first.layer, chosen[-1].layer)
+    strip = len(family) == 1 and first.family == "experts"
+    detail = _formats(chosen) if len(family) == 1 else ", ".join(dict.fromkeys(family_name(card.family) for card in chosen))
+    return Row(key_of(first), (first,), False, title, "" if strip else detail, bytes_text(nbytes))
+
+
 def rows_of(cards: Iterable[Card], layout: Layout) -> tuple[Row, ...]:
     """The rows of a column. cards: of one device, sorted by family and layer."""
     shown = [card for card in cards if layout.filter.is_open or layout.filter.passes(card)]
@@ -183,4 +208,4 @@ def _card_row(card: Card, *, inside: bool) -> Row:
         title = filled(tr("Placement", "Hottest %1 of %2, layer %3"), card.n_hot, card.n_experts, card.layer)
     else:
         title = filled(tr("Placement", "Layer %1"), card.layer) if inside else card.label
-    return Row((_RANK[card.family], card.layer, True, str(card.id)), (card,), False, title, detail, size, inside=inside)
+    return Row(key_of(card), (card,), False, title, detail, size, inside=inside)
