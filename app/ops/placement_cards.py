@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from app.i18n import filled, tr
-from engine.api.places import Device, Gpu, Placement, UnitId
-from engine.api.pure import UnitFacts
+from engine.api.pure import Device, Gpu, Placement, UnitFacts, UnitId
 
 Kind = Literal["attention", "ffn", "experts", "kv"]
 """By the colours of the board."""
@@ -53,6 +52,9 @@ class HotSet:
 
     layer: int
     gpu: Gpu
+
+    def __str__(self) -> str:
+        return f"hot.{self.layer}.{self.gpu}"
 
 
 CardId = UnitId | HotSet
@@ -143,8 +145,12 @@ def _family(unit: UnitId, recurrent: set[int], routed: set[int]) -> Family:
 
 @dataclass(frozen=True, slots=True)
 class Marks:
-    """What the desk knows of cards beside their place. splits: experts chosen of a layer; heat: bytes of `Card.heat` by layer."""
+    """What the desk knows of cards beside their place.
 
+    sizes: bytes of units; splits: by layer, how many experts are chosen; heat: by layer, as `Card.heat`.
+    """
+
+    sizes: Mapping[UnitId, int]
     pins: frozenset[CardId]
     splits: Mapping[int, int]
     heat: Mapping[int, bytes]
@@ -159,23 +165,23 @@ def make_cards(
     marks: Marks,
 ) -> dict[Device, tuple[Card, ...]]:
     """The cards of some devices, in the order of ORDER and of layers."""
-    before = {} if marks.applied is None else dict(marks.applied.units)
+    before = {} if marks.applied is None else marks.applied.places
     found: dict[Device, list[Card]] = {device: [] for device in devices}
     for unit, device in placement.units:
         if device not in found:
             continue
-        fact = facts[unit]
+        fact, nbytes = facts[unit], marks.sizes[unit]
         n_hot = marks.splits.get(unit.layer, 0) if unit.kind == "experts" else 0
         found[device].append(
             Card(
                 unit,
                 device,
                 known[unit],
-                fact.nbytes,
-                fact.formats,
+                nbytes,
+                fact.formats or (placement.k_type if unit.kind == "kv" else ""),
                 fact.n_experts,
                 n_hot,
-                fact.nbytes * n_hot // max(1, fact.n_experts),
+                nbytes * n_hot // max(1, fact.n_experts),
                 marks.heat.get(unit.layer, b"") if unit.kind == "experts" else b"",
                 unit in marks.pins,
                 bool(before) and before.get(unit) != device,

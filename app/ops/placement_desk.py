@@ -14,23 +14,23 @@ from PySide6.QtCore import QObject, Signal
 from app.bridge.ui_thread import UiThread
 from app.errors import UserFacingError
 from app.i18n import filled, tr
-from app.ops.placement_cards import Card, CardId, Family, Marks, families, make_cards
-from app.ops.placement_fix import PlacementFix
+from app.ops.placement_cards import Card, CardId, Marks, make_cards
+from app.ops.placement_fix import Fix, PlacementFix
 from app.ops.placement_heat import PlacementHeat
 from app.ops.placement_history import Draft, PlacementHistory, Preset
-from app.ops.placement_moves import keep, movable, moved, owners
+from app.ops.placement_moves import differing, keep, movable, moved, owners, refusal
 from app.ops.placement_planning import (
     DeskState,
     DeviceRow,
     MakePlanner,
     PlacementPlanner,
+    Remembered,
     cards_text,
     device_name,
     device_rows,
 )
 from app.ops.placement_worker import Opened, PlacementWorker
-from engine.api.places import Device, Placement, UnitId
-from engine.api.pure import Machine, ModelOutline, Planner, Prediction, UnitFacts, read_outline, this_machine
+from engine.api.pure import Device, Machine, ModelOutline, Placement, Planner, Prediction, read_outline, this_machine
 from engine.api.values import LoadOptions
 
 
@@ -74,13 +74,12 @@ class PlacementDesk(QObject):
     def _clear(self, opened: Opened | None, applied: Placement | None = None) -> None:
         """Forgets everything about the model before."""
         self._opened, self._applied = opened, applied
-        self._facts: dict[UnitId, UnitFacts] = {} if opened is None else {fact.unit: fact for fact in opened.outline.units}
-        self._families: dict[UnitId, Family] = families(self._facts)
         self._cards: dict[Device, tuple[Card, ...]] = {}
+        self._by_id: dict[CardId, Card] = {}
         self._base: Placement | None = None if opened is None else opened.placement
         self._prediction: Prediction | None = None if opened is None else opened.prediction
         self._prediction_applied = self._prediction
-        self._previewed: tuple[object, Prediction | None] = (None, None)
+        self._previews, self._refusals = Remembered[Prediction | None](), Remembered[str]()
         self._fix = PlacementFix(self._worker)
         self._pending = 0
         self._lost: frozenset[Device] = frozenset()
@@ -108,6 +107,11 @@ class PlacementDesk(QObject):
     def options(self) -> LoadOptions:
         """How the model will be loaded."""
         return self._options
+
+    @property
+    def n_ctx(self) -> int:
+        """Tokens of context that caches are made for."""
+        return 0 if self._opened is None else self._opened.planner.n_ctx
 
     @property
     def outline(self) -> ModelOutline | None:
@@ -191,7 +195,7 @@ class PlacementDesk(QObject):
 
     def card(self, card_id: CardId) -> Card | None:
         """One card; None: there is no such thing."""
-        return next((card for cards in self._cards.values() for card in cards if card.id == card_id), None)
+        return self._by_id.get(card_id)
 
     # --- opening -----------------------------------------------------------------------------------------------------
 
@@ -241,12 +245,15 @@ class PlacementDesk(QObject):
 
     def preview(self, cards: Iterable[CardId], device: Device) -> Prediction | None:
         """What moving cards to a device would cost; None: nothing would move. Asking again costs nothing."""
-        ids, draft = frozenset(cards), self._history.draft
-        key = (draft, ids, device)
-        if self._previewed[0] != key and draft is not None and self._opened is not None:
-            placement = moved(self._opened.planner, draft, ids, device)
-            self._previewed = (key, None if placement is None else self._opened.planner.estimate(placement))
-        return self._previewed[1]
+        ids, draft, opened = frozenset(cards), self._history.draft, self._opened
+        if draft is None or opened is None:
+            return None
+
+        def estimate() -> Prediction | None:
+            placement = moved(opened.planner, draft, ids, device)
+            return None if placement is None else opened.planner.estimate(placement)
+
+        return self._previews.of((draft, ids, device), estimate)
 
     def refusal(self, cards: Iterable[CardId], device: Device) -> str:
         """Why cards cannot be moved to a device, a sentence with what to do; empty: they can, or lie there."""
@@ -257,11 +264,8 @@ class PlacementDesk(QObject):
             return tr("Placement", "The placement is being applied; wait for it to finish.")
         if device in self._lost:
             return filled(tr("Placement", "%1 is gone; choose another device."), device_name(device))
-        ids = movable(draft, asked, device)
-        if not ids and draft.pins.intersection(owners(asked)):
-            return tr("Placement", "What is pinned does not move; press P to unpin it.")
-        units = tuple(one for one in ids if isinstance(one, UnitId))
-        return self._opened.planner.refusal(draft.placement, units, device) if units else ""
+        planner = self._opened.planner
+        return self._refusals.of((draft, frozenset(asked), device), lambda: refusal(planner, draft, asked, device))
 
     def pin(self, cards: Iterable[CardId], on: bool) -> None:
         """Holds cards fast, or lets them go."""
@@ -283,16 +287,20 @@ class PlacementDesk(QObject):
         )
 
     def fix(self) -> None:
-        """Does what `fix_text` says."""
-        found = self._fix.of(self.placement)
+        """Does what `proposal` says."""
+        found = self.proposal
         if found is not None:
-            self.set_placement(found[1], found[0])
+            self.set_placement(found.placement, found.text)
+
+    @property
+    def proposal(self) -> Fix | None:
+        """What would make a placement fit that does not; None: nothing, or it is looked for."""
+        return self._fix.of(self.placement)
 
     @property
     def fix_text(self) -> str:
-        """What would make a placement fit that does not: `Move 2 layers to NUMA 0`; empty: nothing, or it is looked for."""
-        found = self._fix.of(self.placement)
-        return "" if found is None else found[0]
+        """The sentence of the proposal: `Move 2 layers to NUMA 0`; empty: there is none."""
+        return "" if self.proposal is None else self.proposal.text
 
     def undo(self) -> bool:
         """One step back. False: there is none."""
@@ -338,6 +346,13 @@ class PlacementDesk(QObject):
         self.predicted.emit()
         self._count_pending()
 
+    def set_applying(self, on: bool) -> None:
+        """While a placement is being applied nothing can be edited."""
+        if on:
+            self._set_state("applying")
+        elif self._state == "applying":
+            self._settle(ended=True)
+
     def set_heat(self, counts: Mapping[int, Sequence[int]]) -> None:
         """How often each expert of some layers was chosen."""
         self._heat.set_counts(counts)
@@ -355,10 +370,9 @@ class PlacementDesk(QObject):
         """Another draft is the present one."""
         if self._opened is None:
             return
-        before = {card.id: card for cards in self._cards.values() for card in cards}
         touched: set[Device] = set()
         for unit, device in draft.placement.units:
-            card = before[unit]
+            card = self._by_id[unit]
             if card.device != device or card.pinned != (unit in draft.pins):
                 touched |= {card.device, device}
         self._prediction = self._opened.planner.estimate(draft.placement)
@@ -368,14 +382,16 @@ class PlacementDesk(QObject):
         self._count_pending()
 
     def _remake(self, devices: frozenset[Device]) -> None:
-        if self.placement is not None and devices:
-            marks = Marks(self.pins, self._heat.splits, self._heat.strips, self._applied)
-            self._cards |= make_cards(self.placement, self._facts, self._families, devices, marks)
+        if self._opened is not None and self.placement is not None and devices:
+            sizes = self._opened.planner.unit_bytes(self.placement)
+            marks = Marks(sizes, self.pins, self._heat.splits, self._heat.strips, self._applied)
+            self._cards |= make_cards(self.placement, self._opened.facts, self._opened.families, devices, marks)
+            self._by_id = {card.id: card for cards in self._cards.values() for card in cards}
             self.changed.emit(devices)
 
-    def _settle(self) -> None:
-        """The state that follows from the prediction; where it does not fit, a fix is looked for."""
-        if self._state == "applying" or self._prediction is None:
+    def _settle(self, *, ended: bool = False) -> None:
+        """The state that follows from the prediction; where it does not fit, a fix is looked for. ended: applying has."""
+        if (self._state == "applying" and not ended) or self._prediction is None:
             return
         fits = self._prediction.fits and not any(self._cards.get(device) for device in self._lost)
         if not fits and self._opened is not None and self.placement is not None:
@@ -386,9 +402,8 @@ class PlacementDesk(QObject):
         self.notice.emit(str(error))
 
     def _count_pending(self) -> None:
-        base = {} if self._base is None else dict(self._base.units)
-        units = () if self.placement is None else self.placement.units
-        pending = sum(1 for unit, device in units if unit.kind not in ("kv", "state") and base.get(unit) != device)
+        placement = self.placement
+        pending = 0 if placement is None or self._base is None else len(differing(self._base, placement))
         if pending != self._pending:
             self._pending = pending
             self.pending_changed.emit(pending)

@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from app.errors import UserFacingError
+from app.ops.placement_moves import differing
 from app.ops.placement_planning import PlacementPlanner
 from app.ops.placement_worker import PlacementWorker
-from engine.api.places import Placement
+from engine.api.pure import Placement, UnitId
+
+
+@dataclass(frozen=True, slots=True)
+class Fix:
+    """text: what to do, an imperative; cards: what moves, without the caches that go with it."""
+
+    text: str
+    placement: Placement
+    cards: frozenset[UnitId]
 
 
 class PlacementFix:
@@ -16,7 +27,7 @@ class PlacementFix:
     def __init__(self, worker: PlacementWorker) -> None:
         self._worker = worker
         self._asked: Placement | None = None
-        self._found: tuple[str, Placement] | None = None
+        self._found: Fix | None = None
 
     def look(
         self, solver: PlacementPlanner, placement: Placement, then: Callable[[], None], failure: Callable[[UserFacingError], None]
@@ -28,11 +39,11 @@ class PlacementFix:
 
         def found(move: tuple[str, Placement] | None) -> None:
             if self._asked == placement:
-                self._found = move
+                self._found = None if move is None else Fix(*move, differing(placement, move[1]))
                 then()
 
         self._worker.search(lambda: solver.fix(placement), found, failure)
 
-    def of(self, placement: Placement | None) -> tuple[str, Placement] | None:
-        """What to do, an imperative, and the placement afterwards; None: nothing helps, or it is not known yet."""
+    def of(self, placement: Placement | None) -> Fix | None:
+        """What to do about a placement; None: nothing helps, or it is not known yet."""
         return self._found if placement is not None and placement == self._asked else None

@@ -9,7 +9,7 @@ from PySide6.QtCore import QObject, Signal
 from PySide6.QtGui import QUndoCommand, QUndoStack
 
 from app.ops.placement_cards import CardId
-from engine.api.places import Placement
+from engine.api.pure import Placement
 
 
 @dataclass(frozen=True, slots=True)

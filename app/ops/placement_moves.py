@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from app.i18n import tr
 from app.ops.placement_cards import CardId, HotSet
 from app.ops.placement_history import Draft
 from app.ops.placement_planning import PlacementPlanner
-from engine.api.places import Device, Placement, UnitId
+from engine.api.pure import Device, Placement, UnitId
 
 
 def owners(cards: Iterable[CardId]) -> tuple[CardId, ...]:
@@ -33,6 +34,16 @@ def moved(planner: PlacementPlanner, draft: Draft, cards: Iterable[CardId], devi
     return planner.move(draft.placement, tuple(one for one in ids if isinstance(one, UnitId)), device)
 
 
+def refusal(planner: PlacementPlanner, draft: Draft, cards: Iterable[CardId], device: Device) -> str:
+    """Why cards cannot be moved to a device, a sentence with what to do; empty: they can, or lie there."""
+    asked = tuple(cards)
+    ids = movable(draft, asked, device)
+    if not ids and draft.pins.intersection(owners(asked)):
+        return tr("Placement", "What is pinned does not move; press P to unpin it.")
+    units = tuple(one for one in ids if isinstance(one, UnitId))
+    return planner.refusal(draft.placement, units, device) if units else ""
+
+
 def keep(planner: PlacementPlanner, draft: Draft, found: Placement) -> Placement:
     """A placement that was found, with what is held fast left where it lies."""
     for device in draft.placement.devices:
@@ -44,3 +55,9 @@ def keep(planner: PlacementPlanner, draft: Draft, found: Placement) -> Placement
         if held:
             found = planner.move(found, held, device)
     return found
+
+
+def differing(before: Placement, after: Placement) -> frozenset[UnitId]:
+    """What lies elsewhere; caches and states go with their attention and are not counted."""
+    places = before.places
+    return frozenset(unit for unit, device in after.units if unit.kind not in ("kv", "state") and places.get(unit) != device)

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Generic, Literal, Protocol, TypeVar
 
 from app.i18n import filled, tr
-from engine.api.places import Device, Gpu, Numa, Placement, UnitId
-from engine.api.pure import ContextPlan, Machine, ModelOutline, Prediction
+from engine.api.pure import Device, Gpu, Machine, ModelOutline, Numa, Placement, Prediction, UnitId
 from engine.api.values import LoadOptions
 
+T = TypeVar("T")
 MAX_NAME = 28
 
 
 class PlacementPlanner(Protocol):
     """`engine.api.pure.Planner`, or a scripted one in tests. It is used by one thread at a time."""
+
+    @property
+    def n_ctx(self) -> int:
+        """Tokens of context that everything is planned for."""
 
     def default(self) -> Placement:
         """What loading without a placement gives."""
@@ -35,8 +39,8 @@ class PlacementPlanner(Protocol):
     def fix(self, placement: Placement) -> tuple[str, Placement] | None:
         """What to do about one that does not fit, and how it lies then."""
 
-    def context(self, placement: Placement, n_ctx: int) -> ContextPlan:
-        """What another context costs."""
+    def unit_bytes(self, placement: Placement) -> dict[UnitId, int]:
+        """Bytes of every unit, caches and states among them."""
 
     def unit_ms(self, unit: UnitId, device: Device) -> float:
         """Milliseconds of a token that a unit takes there."""
@@ -45,6 +49,19 @@ class PlacementPlanner(Protocol):
 DeskState = Literal["no model", "estimating", "ready", "does not fit", "applying", "failed"]
 """What the placement desk is at."""
 MakePlanner = Callable[[ModelOutline, LoadOptions, Machine], PlacementPlanner]
+
+
+class Remembered(Generic[T]):
+    """The newest answer, so that asking the same again, as drags do for every pixel, costs nothing."""
+
+    def __init__(self) -> None:
+        self._answer: tuple[object, T] | None = None
+
+    def of(self, key: object, make: Callable[[], T]) -> T:
+        """The answer to a question that is told from others by its key."""
+        if self._answer is None or self._answer[0] != key:
+            self._answer = (key, make())
+        return self._answer[1]
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TypeVar
 
 from app.bridge.ui_thread import UiThread
 from app.errors import UserFacingError
+from app.ops.placement_cards import Family, families
 from app.ops.placement_planning import MakePlanner, PlacementPlanner
 from engine.api.errors import EngineError
-from engine.api.places import Placement
-from engine.api.pure import Machine, ModelOutline, Prediction
+from engine.api.pure import Machine, ModelOutline, Placement, Prediction, UnitFacts, UnitId
 from engine.api.values import LoadOptions
 
 T = TypeVar("T")
@@ -23,7 +23,7 @@ Failure = Callable[[UserFacingError], None]
 class Opened:
     """A model, its machine, and what loading it without a placement gives.
 
-    planner: for the window's thread; solver: for the worker, which searches beside the editor.
+    facts, families: of its units. planner: for the window's thread; solver: for the worker, which searches beside the editor.
     """
 
     outline: ModelOutline
@@ -32,6 +32,8 @@ class Opened:
     solver: PlacementPlanner
     placement: Placement
     prediction: Prediction
+    facts: Mapping[UnitId, UnitFacts]
+    families: Mapping[UnitId, Family]
 
 
 class PlacementWorker:
@@ -59,7 +61,8 @@ class PlacementWorker:
             outline, machine = self._read(path), self._machine()
             planner, solver = (self._make_planner(outline, options, machine) for _ in range(2))
             first = planner.default() if start is None else start
-            return Opened(outline, machine, planner, solver, first, planner.estimate(first))
+            facts = {fact.unit: fact for fact in outline.units}
+            return Opened(outline, machine, planner, solver, first, planner.estimate(first), facts, families(facts))
 
         self._run(read, success, failure)
 

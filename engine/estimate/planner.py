@@ -121,6 +121,10 @@ class Planner:
         move = find_move(self.estimator, placement, over[0].device, over[0].over)
         return None if move is None else (f"{move.sentence[0].upper()}{move.sentence[1:]}", move.placement)
 
+    def unit_bytes(self, placement: Placement) -> dict[UnitId, int]:
+        """Bytes of the tensors of each unit, of a cache or of the states of a layer."""
+        return self.estimator.unit_bytes(placement)
+
     def unit_ms(self, unit: UnitId, device: Device) -> float:
         """Milliseconds of a decoded token that a unit takes on a device."""
         return 1e3 * self._speed.unit(unit, device).seconds

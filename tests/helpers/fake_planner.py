@@ -4,11 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import cast
 
 from engine.api.errors import PlacementError
-from engine.api.places import Device, Gpu, Numa, Placement, UnitId, UnitKind
-from engine.api.pure import ContextPlan, DevicePrediction, Machine, ModelOutline, NodeInfo, Prediction, UnitFacts
+from engine.api.pure import (
+    Device,
+    DevicePrediction,
+    Gpu,
+    Machine,
+    ModelOutline,
+    NodeInfo,
+    Numa,
+    Placement,
+    Prediction,
+    UnitFacts,
+    UnitId,
+    UnitKind,
+)
 from engine.api.values import LoadOptions, ModelInfo
+from engine.estimate.described import Described
+from engine.estimate.memory import DeviceBytes
 from engine.hardware.gpus import GpuInfo
 from engine.placement.placement import WorkerPlan
 
@@ -30,7 +45,7 @@ N_EXPERTS, N_USED = 256, 8
 
 
 def outline(n_layers: int = 61, n_dense: int = 3, *, experts: bool = True, shared: bool = True) -> ModelOutline:
-    """A model of n_layers, the first n_dense without experts."""
+    """A model of n_layers, the first n_dense without experts. No planner but the scripted one can use it."""
     units = [UnitId("embed")]
     for layer in range(n_layers):
         routed = experts and layer >= n_dense
@@ -58,14 +73,15 @@ def outline(n_layers: int = 61, n_dense: int = 3, *, experts: bool = True, share
         65_536,
         True,
     )
-    return ModelOutline(info=info, units=facts, fingerprint="test")
+    kinds_of_layers = ("latent",) * n_layers
+    return ModelOutline(info, facts, "test", n_layers, N_EXPERTS, N_USED, kinds_of_layers, cast(Described, None))
 
 
 def _facts(unit: UnitId, routed: set[int]) -> UnitFacts:
-    nbytes = 2 * MB if unit.kind == "ffn" and unit.layer in routed else SIZES[unit.kind]
+    nbytes = 0 if unit.kind == "kv" else 2 * MB if unit.kind == "ffn" and unit.layer in routed else SIZES[unit.kind]
     many = unit.kind == "experts"
     read = nbytes * N_USED // N_EXPERTS if many else 0 if unit.kind == "embed" else nbytes
-    formats = "f16" if unit.kind == "kv" else "Q4_K" if many else "Q6_K"
+    formats = "" if unit.kind == "kv" else "Q4_K" if many else "Q6_K"
     return UnitFacts(
         unit=unit,
         nbytes=nbytes,
@@ -90,6 +106,8 @@ class ScriptedPlanner:
 
     Heads refuse nodes; what does not fit is fixed by moving experts from the fullest device to the emptiest node.
     """
+
+    n_ctx = 65_536
 
     def __init__(self, outline: ModelOutline, options: LoadOptions, machine: Machine) -> None:
         self._facts = {fact.unit: fact for fact in outline.units}
@@ -134,7 +152,7 @@ class ScriptedPlanner:
         for unit, device in placement.units:
             if device in sums:
                 fact = self._facts[unit]
-                sums[device][_KEYS[unit.kind]] += fact.nbytes
+                sums[device][_KEYS[unit.kind]] += fact.nbytes or SIZES[unit.kind]
                 sums[device]["read"] += fact.read_per_token
         devices = tuple(self._device(device, one) for device, one in sums.items())
         total_ms = sum(one.decode_ms for one in devices)
@@ -148,12 +166,22 @@ class ScriptedPlanner:
             limit_device=limit.device,
             limit="memory read",
             fits=not any(one.over for one in devices),
+            n_ctx=self.n_ctx,
         )
 
     def _device(self, device: Device, one: dict[str, int]) -> DevicePrediction:
         held = one["attention"] + one["ffn"] + one["experts"] + one["kv"]
-        used = held + (BUFFERS if held else 0)
-        capacity = self._capacity[device]
+        owners = DeviceBytes(
+            device=device,
+            weights=held - one["kv"],
+            derived=0,
+            kv=one["kv"],
+            kept_windows=0,
+            state=0,
+            workspace=BUFFERS if held else 0,
+            other=0,
+            capacity=self._capacity[device],
+        )
         return DevicePrediction(
             device=device,
             name=self._names[device],
@@ -161,11 +189,10 @@ class ScriptedPlanner:
             ffn=one["ffn"],
             experts=one["experts"],
             kv=one["kv"],
-            buffers=used - held,
-            used=used,
-            capacity=capacity,
-            over=max(0, used - capacity),
+            buffers=owners.workspace,
+            owners=owners,
             decode_ms=one["read"] / RATE[type(device)] / MB,
+            prefill_ms=one["read"] / RATE[type(device)] / MB,
         )
 
     def move(self, placement: Placement, units: tuple[UnitId, ...], device: Device) -> Placement:
@@ -192,9 +219,9 @@ class ScriptedPlanner:
             return None
         return f"Move {n} layers to NUMA {home.node}", self.move(placement, tuple(here[-n:]), home)
 
-    def context(self, placement: Placement, n_ctx: int) -> ContextPlan:
-        """Not asked for by what is tested with this planner."""
-        raise PlacementError(f"a context of {n_ctx} tokens is not planned here; ask the planner of the engine")
+    def unit_bytes(self, placement: Placement) -> dict[UnitId, int]:
+        """As in the facts; caches as in SIZES."""
+        return {unit: fact.nbytes or SIZES[unit.kind] for unit, fact in self._facts.items()}
 
     def unit_ms(self, unit: UnitId, device: Device) -> float:
         """Its reads at the rate of the device."""

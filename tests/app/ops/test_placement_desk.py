@@ -12,8 +12,7 @@ from pytestqt.qtbot import QtBot
 from app.bridge.ui_thread import UiThread
 from app.ops.placement_desk import PlacementDesk
 from engine.api.errors import GgufError
-from engine.api.places import Gpu, Numa, UnitId
-from engine.api.pure import ModelOutline
+from engine.api.pure import Gpu, ModelOutline, Numa, UnitId
 from tests.helpers.fake_planner import GB, SIZES, ScriptedPlanner, machine, outline
 
 
