@@ -21,6 +21,7 @@ from engine.runtime.cpu_programs import CpuPrograms, not_finite, refused
 from engine.runtime.derived import DerivedWeights, derived_parts
 from engine.runtime.descriptor import Memory
 from engine.runtime.kv_cache import BLOCK, KvCache
+from engine.runtime.pool_keeper import PoolKeeper
 from engine.runtime.rope_table import RopeTables
 from engine.runtime.states import StatePool
 from engine.runtime.step import StepBatch
@@ -34,6 +35,7 @@ class PlanRunner(Protocol):
     profile: bool
     last_step_s: float
     choices: StepChoices
+    pools: PoolKeeper | None
 
     @property
     def plans(self) -> tuple[Plan, ...]:
@@ -84,6 +86,7 @@ class Executor:
         self.derived = DerivedWeights(weights, derived_parts(spec), abort, f32=f32)
         k_type, v_type = KV_TYPES.index(placement.k_type), KV_TYPES.index(placement.v_type)
         self.choices = StepChoices(spec)
+        self.pools: PoolKeeper | None = None
         memory = Memory(weights, self.derived, self.ropes, cache.layers, k_type, v_type, states, self.choices)
         n_blocks = [group.n_blocks for group in cache.groups]
         self._cpu = CpuPrograms(self.plans, memory, placement.workers, n_blocks, n_ctx=n_ctx, f32=f32)

@@ -28,6 +28,7 @@ from engine.runtime.gpu_inputs import MAX_SEQS, InputLayout
 from engine.runtime.gpu_lane import WARM_RUNS, GpuLane
 from engine.runtime.gpu_side import GpuSide
 from engine.runtime.gpu_stream_marks import StreamTimes
+from engine.runtime.pool_keeper import PoolKeeper
 from engine.runtime.residency import Holding
 from engine.runtime.states import StatePool
 from engine.runtime.step import StepBatch
@@ -86,6 +87,8 @@ class GpuExecutor:
         self._cpu = cpu
         self._states = states
         self.choices = choices
+        pooled = [(str(side.name), side.slots) for side in sides if side.slots is not None]
+        self.pools = PoolKeeper(pooled, choices.moe) if pooled else None
         self._abort = abort
         self._times: tuple[tuple[str, float], ...] = ()
         self._rooms: list[F32] = []
@@ -174,6 +177,8 @@ class GpuExecutor:
         if self._is_due(index, bound):
             self._make_ready(index, bound)
         bound.host.fill(batch, states)
+        if self.pools is not None:
+            self.pools.begin()
         started = time.perf_counter()
         try:
             if bound.meeting is None:
@@ -196,6 +201,8 @@ class GpuExecutor:
         if batch.states is None:
             self._states.done(n_seqs)
         self.choices.read(batch, plan)
+        if self.pools is not None:
+            self.pools.end(self.choices.last, plan.phase, self.last_step_s)
         return work.logits
 
     def _in_parts(self, batch: StepBatch) -> F32:
@@ -292,6 +299,9 @@ class GpuExecutor:
         for side in self._sides:
             with suppress(EngineError):
                 side.stream.synchronize()
+        if self.pools is not None:
+            with suppress(EngineError):
+                self.pools.settle()
 
     def _run_beside(self, bound: Bound, meeting: Meeting, work: _Work) -> None:
         """All lanes at once, and waits for the last."""
@@ -372,6 +382,8 @@ class GpuExecutor:
     def close(self) -> None:
         """Ends the workers and frees everything on every device. Idempotent."""
         self._binder.close()
+        if self.pools is not None:
+            self.pools.close()
         for side in self._sides:
             side.close()
         self._sides = ()

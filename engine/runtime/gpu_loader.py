@@ -214,13 +214,19 @@ def _bring(
     abort: AbortFlag,
 ) -> int:
     """Reads all weights to where they belong; the bytes on the CPU."""
+    pools = [side.slots for side in sides if side.slots is not None]
     total = sum(weights.tensor(name).nbytes for name in on_cpu) + sum(side.weights.nbytes for side in sides)
+    total += sum(slots.nbytes for slots in pools)
     done = 0
     progress("weights", 0, total)
     for side in sides:
         before = done
         side.weights.upload(lambda n, before=before: progress("weights", before + n, total), abort)  # type: ignore[misc]
         done += side.weights.nbytes
+    for slots in pools:
+        before = done
+        slots.fill(lambda n, before=before: progress("weights", before + n, total), abort)  # type: ignore[misc]
+        done += slots.nbytes
     return weights.touch(on_cpu, lambda n, _: progress("weights", done + n, total), abort)
 
 

@@ -20,6 +20,7 @@ from engine.program.lane_transfer import LaneRecv, LaneSend
 from engine.program.plan import Lane, Plan, crossing_bytes
 from engine.runtime.cache_groups import CacheGroup
 from engine.runtime.choices import StepChoices
+from engine.runtime.expert_slots import ExpertSlots
 from engine.runtime.gpu import GpuDevice, GpuMemory
 from engine.runtime.gpu_bind import NO_HOOKS, Bench, Call, Exchange, Resident, Run, bind
 from engine.runtime.gpu_buffers import Formats, LaneTensors, StepShape, lane_tensors
@@ -106,6 +107,8 @@ class GpuSide:
             self._words = self.memory.allocate((words,), torch.int32, "workspace", what, zeroed=True)
             crossing = max((crossing_bytes(plan, lane) for plan, lane in lanes), default=0)
             self._crossing = self.memory.allocate((crossing,), torch.uint8, "workspace", "rows on their way")
+            pools = [pool for pool in placement.pools if pool.gpu == self.name and placement.pool_of(pool.layer) is not None]
+            self.slots = ExpertSlots(self.memory, weights, pools, ops, choices.moe.n_experts) if pools else None
             routed = {op.unit.layer for op in ops if isinstance(op, LaneRoute)}
             self.tally = GpuTally(self.memory, choices, routed) if routed else None
             self.stream = GpuStream(device)
@@ -142,7 +145,7 @@ class GpuSide:
         """
         step = device_inputs(self._inputs, shape, self._words)
         n_words = len(host.words)
-        resident = Resident(self.kernels, self.weights, self.cache)
+        resident = Resident(self.kernels, self.weights, self.cache, self.slots)
         logits = None if outputs is None else outputs.logits
         before_ops, behind_ops = NO_HOOKS, NO_HOOKS
         if self.experts is not None and lane is self._passing:
@@ -210,7 +213,7 @@ class GpuSide:
         if self.experts is not None:
             self.experts.close()
             self.experts = None
-        for part in ("weights", "cache", "tally"):
+        for part in ("weights", "cache", "slots", "tally"):
             if getattr(self, part, None) is not None:
                 getattr(self, part).close()
         for part in ("_arena", "_words", "_crossing", "kernels"):
@@ -225,8 +228,9 @@ def layers_on(placement: Placement, device: object) -> frozenset[int]:
 
 
 def tensors_of(ops: Iterable[LaneOp]) -> frozenset[str]:
-    """The tensors of the file whose bytes the ops read as they are."""
-    return frozenset(name for name, _, _ in read_by(ops))
+    """The tensors of the file whose bytes the ops read as they are, all of them; not those of which pools have copies."""
+    whole = [op for op in ops if not (isinstance(op, LaneExpertsUp | LaneExpertsDown) and op.pooled)]
+    return frozenset(name for name, _, _ in read_by(whole))
 
 
 def read_by(ops: Iterable[LaneOp]) -> list[tuple[str, Reader, UnitId]]:

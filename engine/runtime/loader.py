@@ -27,6 +27,7 @@ from engine.runtime.derived import head_bytes
 from engine.runtime.executor import Executor, PlanRunner
 from engine.runtime.kv_cache import KvCache, context_of
 from engine.runtime.owning import Owning
+from engine.runtime.pool_keeper import PoolKeeper
 from engine.runtime.residency import Holding, Residency
 from engine.runtime.states import StatePool, plan_slots, snapshot_budget
 from engine.runtime.step import StepBatch
@@ -103,6 +104,11 @@ class LoadedModel:
     def chosen(self) -> tuple[Chosen, ...]:
         """Which experts the rows of the last step passed."""
         return () if self.executor is None else self.executor.choices.last
+
+    @property
+    def pools(self) -> PoolKeeper | None:
+        """What keeps the pools of experts on GPUs; None: there are none."""
+        return None if self.executor is None else self.executor.pools
 
     @property
     def residency(self) -> Residency:
@@ -188,6 +194,8 @@ def load(
         _smoke_test(model)
         if model.experts is not None:
             model.experts.clear()
+        if model.pools is not None:
+            model.pools.forget()
         progress("warmup", 1, 1)
     except BaseException:
         for step in reversed(undo):
