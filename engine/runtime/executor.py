@@ -9,21 +9,14 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from engine.arch.spec import ModelSpec
 from engine.errors import Cancelled, InvalidRequest
-from engine.graph.ops import Graph
-from engine.placement.options import KV_TYPES
-from engine.placement.placement import Placement
 from engine.program.plan import Lane, Plan
-from engine.runtime.buckets import lower_all, pick
+from engine.runtime.buckets import pick
 from engine.runtime.cpu_programs import CpuPrograms, not_finite, refused
-from engine.runtime.derived import DerivedWeights, derived_parts
-from engine.runtime.descriptor import Memory
-from engine.runtime.kv_cache import BLOCK, KvCache
-from engine.runtime.rope_table import RopeTables
+from engine.runtime.residency import Holding
+from engine.runtime.source import ModelSource
 from engine.runtime.states import StatePool
 from engine.runtime.step import StepBatch
-from engine.runtime.weights import Weights
 from kernels_pyx.executor import AbortFlag
 
 
@@ -43,6 +36,9 @@ class PlanRunner(Protocol):
     def op_times(self) -> tuple[tuple[str, float], ...]:
         """(op, seconds) of the last step that ran while `profile` was set."""
 
+    def holdings(self) -> tuple[Holding, ...]:
+        """What is held on GPUs by now."""
+
     def close(self) -> None:
         """Gives everything back."""
 
@@ -51,40 +47,17 @@ class Executor:
     """The plans of a model as CPU programs over one arena and one team of workers. Used by one thread."""
 
     def __init__(
-        self,
-        spec: ModelSpec,
-        graph: Graph,
-        placement: Placement,
-        weights: Weights,
-        cache: KvCache,
-        states: StatePool,
-        types: dict[str, int],
-        abort: AbortFlag,
-        *,
-        n_ctx: int,
-        prefill_chunk: int,
-        f32: bool,
+        self, source: ModelSource, plans: tuple[Plan, ...], cpu: CpuPrograms, states: StatePool, abort: AbortFlag
     ) -> None:
-        """Compiles every phase and bucket and starts the workers. types: ggml type id of each tensor.
-
-        Raises:
-            InvalidRequest: a chunk size that is out of range. OutOfMemory: no room for the buffers.
-            UnsupportedModel, GgufError: see `Weights`. Cancelled: the flag was set while weights were derived.
-        """
-        self.plans = lower_all(spec, graph, placement, types, prefill_chunk, f32=f32)
-        self._n_vocab = spec.n_vocab
+        """cpu: the programs of the plans, which it owns from now on. abort: stops every step."""
+        self.plans = plans
+        self._n_vocab = source.spec.n_vocab
         self._abort = abort
         self._states = states
         self.last_step_s = 0.0
         self.profile = False
         self._times: tuple[tuple[str, float], ...] = ()
-        self.ropes = RopeTables(weights, -(-n_ctx // BLOCK) * BLOCK)
-        self.derived = DerivedWeights(weights, derived_parts(spec), abort, f32=f32)
-        k_type, v_type = KV_TYPES.index(placement.k_type), KV_TYPES.index(placement.v_type)
-        memory = Memory(weights, self.derived, self.ropes, cache.layers, k_type, v_type, states)
-        n_blocks = [group.n_blocks for group in cache.groups]
-        self._cpu = CpuPrograms(self.plans, memory, placement.workers, n_blocks, n_ctx=n_ctx, f32=f32)
-        self.workspace_bytes = self._cpu.workspace_bytes
+        self._cpu = cpu
 
     def step(self, batch: StepBatch) -> npt.NDArray[np.float32]:
         """Logits [n_out, n_vocab] f32 of the rows that the batch names.
@@ -133,6 +106,10 @@ class Executor:
     def op_times(self) -> tuple[tuple[str, float], ...]:
         """(op, seconds) of the last step that ran while `profile` was set."""
         return self._times
+
+    def holdings(self) -> tuple[Holding, ...]:
+        """Nothing is held on GPUs."""
+        return ()
 
     def close(self) -> None:
         """Ends the workers and drops the programs. Idempotent."""

@@ -34,8 +34,11 @@ class GpuCache:
         k_type: KvType,
         v_type: KvType,
         n_slots: int,
+        beside: GpuCache | None = None,
     ) -> None:
         """Zeroed, so that no stale value is ever read as a number that is not finite. layers: those that lie here.
+
+        beside: what another placement has on this device, whose layers are shared with it.
 
         Raises:
             OutOfMemory: more than the device has.
@@ -49,16 +52,29 @@ class GpuCache:
             if block.index not in layers:
                 continue
             if isinstance(block.mixer, DeltaNet):
-                self.states[block.index] = self._state(block.mixer, n_slots)
+                there = None if beside is None else beside.states.get(block.index)
+                self.states[block.index] = self._state(block.mixer, n_slots) if there is None else self._share_state(there)
                 continue
             index = group_of[block.index]
             group = groups[index]
-            made = self._cache(block.mixer, group.n_blocks + 1, index, k_type, v_type)
+            known = None if beside is None else beside.caches.get(block.index)
+            made = self._cache(block.mixer, group.n_blocks + 1, index, k_type, v_type) if known is None else self._share(known)
             self.caches[block.index] = made
             nbytes = sum(one.nbytes for one in (made.keys, made.values, made.k_scales, made.v_scales) if one is not None)
             kept = nbytes * (group.n_blocks - group.n_needed) // (group.n_blocks + 1)
             self.kept_bytes += kept
             self.kv_bytes += nbytes - kept
+
+    def _share(self, cache: Cache) -> Cache:
+        for tensor in (cache.keys, cache.values, cache.k_scales, cache.v_scales):
+            if tensor is not None:
+                self._memory.share(tensor, "kv")
+        return cache
+
+    def _share_state(self, state: DeltaState) -> DeltaState:
+        self._memory.share(state.inputs, "state")
+        self._memory.share(state.matrices, "state")
+        return state
 
     def _cache(self, mixer: Attention | Mla, n_blocks: int, group: int, k_type: KvType, v_type: KvType) -> Cache:
         if isinstance(mixer, Mla):

@@ -1,0 +1,151 @@
+"""A model in memory: steps, what is held where, and the move from one placement to another."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+
+from engine.arch.spec import ModelSpec
+from engine.errors import EngineError
+from engine.graph.reference import ReferenceModel
+from engine.placement.placement import Device, Placement
+from engine.runtime.build import owning_of, read_per_token
+from engine.runtime.cache_groups import CacheGroup
+from engine.runtime.executor import PlanRunner
+from engine.runtime.placed import Placed
+from engine.runtime.residency import Residency
+from engine.runtime.source import ModelSource
+from engine.runtime.step import StepBatch
+from kernels_pyx.executor import AbortFlag
+
+
+class LoadedModel:
+    """A model in memory. Used by one thread at a time; `close` it when done."""
+
+    def __init__(
+        self,
+        source: ModelSource,
+        runs: Placed | ReferenceModel,
+        abort: AbortFlag,
+        groups: tuple[CacheGroup, ...] = (),
+        state_slots: tuple[int, int] = (0, 0),
+    ) -> None:
+        """runs: what makes the steps, which `abort` stops. groups, state_slots: of the reference model."""
+        self.source = source
+        self.abort = abort
+        self._reference = runs if isinstance(runs, ReferenceModel) else None
+        self._placed = None if isinstance(runs, ReferenceModel) else runs
+        self._read_bytes = 0 if self._placed is None else read_per_token(source.file, source.graph)
+        self.cache_groups = groups if self._placed is None else self._placed.cache.groups
+        self.state_slots = state_slots if self._placed is None else self._placed.state_slots
+        self._owning = None if self._placed is None else owning_of(source, self._placed)
+
+    @property
+    def spec(self) -> ModelSpec:
+        """What the model is."""
+        return self.source.spec
+
+    @property
+    def n_ctx(self) -> int:
+        """Tokens that a sequence may hold."""
+        return self.source.n_ctx
+
+    @property
+    def placed(self) -> Placed | None:
+        """The model as its placement has it. None for the reference model."""
+        return self._placed
+
+    @property
+    def placement(self) -> Placement | None:
+        """Where its parts lie. None for the reference model."""
+        return None if self._placed is None else self._placed.placement
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What of the placement that was asked for could not be met, one sentence each."""
+        return () if self._placed is None else self._placed.notes
+
+    def step(self, batch: StepBatch) -> npt.NDArray[np.float32]:
+        """Logits [n_out, n_vocab] f32 of the rows that the batch names.
+
+        Raises:
+            Cancelled: the abort flag was set. ModelChanged: the file lost bytes while it was read; the logits are void.
+            EngineError: values that are not finite. InvalidRequest: the batch does not fit.
+        """
+        try:
+            logits = self._stepper.step(batch)
+        except EngineError:
+            self.source.weights.check_lost()  # explains every other failure
+            raise
+        self.source.weights.check_lost()
+        if self._owning is not None:
+            self._owning.beside_steps(self.last_step_s)
+        return logits
+
+    @property
+    def _stepper(self) -> PlanRunner | ReferenceModel:
+        if self._placed is not None:
+            return self._placed.executor
+        assert self._reference is not None
+        return self._reference
+
+    @property
+    def residency(self) -> Residency:
+        """What lies where by now."""
+        if self._placed is None:
+            return Residency((), 0)
+        found = Residency(self._placed.holdings, self._read_bytes)
+        if self._owning is not None:
+            found = found.owned(self._owning.owned_bytes)
+        return replace(found, holdings=found.holdings + self._placed.executor.holdings())
+
+    @property
+    def settling(self) -> bool:
+        """Whether weights are still to be taken into memory of our own. Steps run at any time, a little slower until then."""
+        return self._owning is not None and not self._owning.done
+
+    @property
+    def owns(self) -> bool:
+        """Whether weights lie in memory of our own, which the system cannot take."""
+        return self._owning is not None and self._owning.owned_bytes > 0
+
+    def settle(self) -> None:
+        """For when there are no steps to make: takes more weights, or gives some back where the system is short of memory."""
+        if self._owning is not None:
+            self._owning.advance()
+            self._owning.relieve()
+
+    @property
+    def executor(self) -> PlanRunner | None:
+        """What runs the plans: plans and timings. None for the reference model."""
+        return None if self._placed is None else self._placed.executor
+
+    @property
+    def last_step_s(self) -> float:
+        """Seconds that the last step spent in its program; 0 for the reference model."""
+        return 0.0 if self.executor is None else self.executor.last_step_s
+
+    @property
+    def shares(self) -> tuple[tuple[Device, str, int], ...]:
+        """(device, what its maker calls it, bytes held there) of every device in use."""
+        held: Counter[Device] = Counter()
+        for holding in self.residency.holdings:
+            held[holding.device] += holding.nbytes
+        names = {} if self._placed is None else self._placed.names
+        return tuple((device, names.get(device, ""), held[device]) for device in sorted(held))
+
+    def check_identity(self) -> None:
+        """Raises ModelChanged when the file is no longer the one that was loaded. Takes microseconds."""
+        self.source.weights.check_identity()
+
+    def close(self) -> None:
+        """Gives memory and threads back. Idempotent."""
+        self._stepper.close()
+        if self._owning is not None:
+            self._owning.close()
+        if self._placed is not None:
+            self._placed.close()
+        self.source.weights.close()
