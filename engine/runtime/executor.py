@@ -39,6 +39,9 @@ class PlanRunner(Protocol):
     def holdings(self) -> tuple[Holding, ...]:
         """What is held on GPUs by now."""
 
+    def settle(self) -> None:
+        """What this was built beside is about to go."""
+
     def close(self) -> None:
         """Gives everything back."""
 
@@ -110,6 +113,9 @@ class Executor:
     def holdings(self) -> tuple[Holding, ...]:
         """Nothing is held on GPUs."""
         return ()
+
+    def settle(self) -> None:
+        """Nothing is taken from others later."""
 
     def close(self) -> None:
         """Ends the workers and drops the programs. Idempotent."""

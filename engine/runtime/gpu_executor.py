@@ -320,6 +320,11 @@ class GpuExecutor:
             lane.stream.synchronize()
         return EngineError("the model computed non-finite values; the file is probably damaged, get it again")
 
+    def settle(self) -> None:
+        """What this was built beside is about to go: nothing is shared with it from now on that is not shared yet."""
+        for side in self._sides:
+            side.settle()
+
     def close(self) -> None:
         """Ends the workers and frees everything on every device. Idempotent."""
         self._binder.close()

@@ -2,24 +2,38 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 
 from engine.arch.spec import ModelSpec
-from engine.errors import EngineError
+from engine.errors import EngineError, InvalidRequest
 from engine.graph.reference import ReferenceModel
 from engine.placement.placement import Device, Placement
 from engine.runtime.build import owning_of, read_per_token
 from engine.runtime.cache_groups import CacheGroup
 from engine.runtime.executor import PlanRunner
+from engine.runtime.move import Move
+from engine.runtime.move_plan import check_move
+from engine.runtime.owning import Owning
 from engine.runtime.placed import Placed
 from engine.runtime.residency import Residency
 from engine.runtime.source import ModelSource
 from engine.runtime.step import StepBatch
+from engine.runtime.written import Live, everything
 from kernels_pyx.executor import AbortFlag
+
+USUAL_STEPS = 16
+"""Over which the time of steps is averaged."""
+
+
+def nothing() -> None:
+    """Nobody waits to be woken."""
 
 
 class LoadedModel:
@@ -42,6 +56,9 @@ class LoadedModel:
         self.cache_groups = groups if self._placed is None else self._placed.cache.groups
         self.state_slots = state_slots if self._placed is None else self._placed.state_slots
         self._owning = None if self._placed is None else owning_of(source, self._placed)
+        self._move: Move | None = None
+        self.usual_step_s = 0.0
+        """What a step of decoding takes, of late."""
 
     @property
     def spec(self) -> ModelSpec:
@@ -75,15 +92,72 @@ class LoadedModel:
             Cancelled: the abort flag was set. ModelChanged: the file lost bytes while it was read; the logits are void.
             EngineError: values that are not finite. InvalidRequest: the batch does not fit.
         """
+        started = time.perf_counter()
+        if self._move is not None:
+            self._move.stepping(batch)
         try:
             logits = self._stepper.step(batch)
         except EngineError:
             self.source.weights.check_lost()  # explains every other failure
             raise
         self.source.weights.check_lost()
+        self._took(batch, time.perf_counter() - started)
+        return logits
+
+    def _took(self, batch: StepBatch, seconds: float) -> None:
+        if self._move is not None:
+            self._move.stepped(batch, seconds)
+            return
+        if batch.phase == "decode":
+            usual = self.usual_step_s or seconds
+            self.usual_step_s = usual + (seconds - usual) / USUAL_STEPS
         if self._owning is not None:
             self._owning.beside_steps(self.last_step_s)
-        return logits
+
+    def begin_move(self, target: Placement, live: Callable[[], Live] | None = None, wake: Callable[[], None] = nothing) -> Move:
+        """Sets off to another placement. `poll` it between steps until it is over, then call `end_move`.
+
+        live: what of caches and states is wanted, None: all. wake: called, by another thread, when it should be polled.
+
+        Raises:
+            InvalidRequest: the model cannot move, or does so already. PlacementError: see `check_move`.
+        """
+        if self._placed is None:
+            raise InvalidRequest("the reference model has no placement; load the model without it")
+        if self._move is not None:
+            raise InvalidRequest("another placement is being applied; wait for its end, or cancel it")
+        check_move(self.spec, self._placed.placement, target)
+        everywhere = everything(self.cache_groups, self.state_slots[0])
+        self._move = Move(self, target, live or (lambda: everywhere), wake)
+        return self._move
+
+    def end_move(self) -> None:
+        """After a move is over. Raises what ended it: the model lies as it did."""
+        assert self._move is not None
+        move, self._move = self._move, None
+        move.end()
+
+    def move(self, target: Placement) -> Move:
+        """The same at once, without steps meanwhile."""
+        found = self.begin_move(target)
+        try:
+            found.wait()
+        finally:
+            self._move = None
+        return found
+
+    def take(self, placed: Placed) -> None:
+        """The next step runs in this placement. For `Move`, between steps."""
+        self._placed = placed
+
+    @property
+    def owning(self) -> Owning | None:
+        """What takes weights into memory of our own."""
+        return self._owning
+
+    def renew_owning(self, owning: Owning | None) -> None:
+        """What does so from now on. For `Move`, beside steps: nothing else touches it meanwhile."""
+        self._owning = owning
 
     @property
     def _stepper(self) -> PlanRunner | ReferenceModel:
@@ -105,7 +179,7 @@ class LoadedModel:
     @property
     def settling(self) -> bool:
         """Whether weights are still to be taken into memory of our own. Steps run at any time, a little slower until then."""
-        return self._owning is not None and not self._owning.done
+        return self._owning is not None and self._move is None and not self._owning.done
 
     @property
     def owns(self) -> bool:
@@ -114,7 +188,7 @@ class LoadedModel:
 
     def settle(self) -> None:
         """For when there are no steps to make: takes more weights, or gives some back where the system is short of memory."""
-        if self._owning is not None:
+        if self._owning is not None and self._move is None:
             self._owning.advance()
             self._owning.relieve()
 
@@ -143,6 +217,11 @@ class LoadedModel:
 
     def close(self) -> None:
         """Gives memory and threads back. Idempotent."""
+        if self._move is not None:
+            self._move.abandon()
+            with suppress(EngineError):
+                self._move.wait()
+            self._move = None
         self._stepper.close()
         if self._owning is not None:
             self._owning.close()

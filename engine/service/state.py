@@ -12,6 +12,7 @@ from engine.api.values import RequestId
 from engine.hardware.sampler import Sampler
 from engine.service.loaded import Loaded
 from engine.service.mailbox import Mailbox
+from engine.service.migration import LOOK_S, Migration
 from kernels_pyx.executor import AbortFlag
 
 OWNER_LOOKS_S = 5.0
@@ -37,11 +38,17 @@ class State:
     abort: AbortFlag
     loaded: Loaded | None = None
     watch: SensorWatch | None = None
+    migration: Migration | None = None
 
     @property
     def answering(self) -> bool:
         """Whether there are answers to make."""
         return self.loaded is not None and not self.loaded.session.idle
+
+    def follow_move(self) -> None:
+        """Between two steps: carries on with a placement that is being applied."""
+        if self.migration is not None and self.migration.poll():
+            self.migration = None
 
     def breathe(self) -> None:
         """Called now and then in a long command: queued requests that were cancelled end, and readings that are due are sent."""
@@ -50,7 +57,9 @@ class State:
         self.read_sensors()
 
     def read_sensors(self) -> None:
-        """Sends a reading when one is due."""
+        """Sends a reading when one is due, and looks at what the model holds."""
+        if self.loaded is not None:
+            self.loaded.holding.look()
         watch = self.watch
         if watch is None or time.monotonic() < watch.due:
             return
@@ -61,6 +70,8 @@ class State:
         """How long the thread may wait for a command: until a reading is due, not at all while there is work, None for ever."""
         if self.answering or (self.loaded is not None and self.loaded.model.settling):
             return 0
+        if self.migration is not None:
+            return LOOK_S
         waits = [] if self.watch is None else [max(0.0, self.watch.due - time.monotonic())]
         if self.loaded is not None and self.loaded.model.owns:
             waits.append(OWNER_LOOKS_S)
@@ -68,6 +79,9 @@ class State:
 
     def drop_model(self) -> None:
         """Ends every answer and frees the model."""
+        if self.migration is not None:
+            migration, self.migration = self.migration, None
+            migration.abandon()
         if self.loaded is not None:
             loaded, self.loaded = self.loaded, None
             loaded.close()

@@ -15,6 +15,7 @@ from engine.api.values import FinishReason, RequestId, SamplingParams
 from engine.errors import Cancelled, ContextFull, EngineError, InvalidRequest
 from engine.runtime.cache_groups import BLOCK, CacheGroup
 from engine.runtime.step import StepBatch
+from engine.runtime.written import Live
 from engine.sampling.chain import Sampler
 from engine.session.block_manager import BlockManager
 from engine.session.scheduler import Scheduler, Work
@@ -62,6 +63,11 @@ class Session:
     def idle(self) -> bool:
         """Whether there is nothing to do."""
         return not self._scheduler.sequences()
+
+    def live(self) -> Live:
+        """What caches and states hold for answers under way, and for prompts that may begin like earlier ones."""
+        blocks = tuple(np.array(one, np.int64) for one in self._blocks.live)
+        return Live(blocks, np.array(list(self._states.held()), np.int64))
 
     def active(self) -> frozenset[RequestId]:
         """Requests that have not ended."""
