@@ -208,7 +208,7 @@ class Estimator:
         lanes = [(plan, lane) for plan in plans for lane in plan.lanes if lane.device == device]
         used = bool(lanes) or any(where == device for _, where in placement.units)
         kv, kept = self._cache(device, placement)
-        pooled, biases = pool_bytes(self._graph.ops, self._tensors, placement, device)
+        pooled, biases = pool_bytes(self._graph.ops, self.tensors, placement, device)
         return DeviceBytes(
             device=device,
             weights=self._weights(device, placement) + pooled,
