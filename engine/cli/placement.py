@@ -8,13 +8,14 @@ from pathlib import Path
 from engine.arch.registry import build_spec
 from engine.cli.output import note, write_json, write_text
 from engine.errors import InvalidRequest
+from engine.estimate.described import Described
 from engine.gguf.reader import read_gguf
 from engine.graph.build import build_graph
 from engine.hardware.gpus import GpuInfo, find_gpus
-from engine.hardware.machine import read_machine
+from engine.hardware.machine_file import read_machine
 from engine.placement.file import Rules, architecture_in, has_units, places_in, pools_in, rules_of, rules_to_json, to_json
 from engine.placement.flags import LlamaFlags, to_text
-from engine.placement.interchange.equivalents import WRITERS, HeaderOf, written_of
+from engine.placement.interchange.equivalents import WRITERS, written_of
 from engine.placement.interchange.parsed import TOOLS, Parsed, parse
 from engine.placement.interchange.written import Text, Written
 from engine.placement.options import LoadOptions
@@ -135,7 +136,7 @@ def _text_of(args: argparse.Namespace, text: str, where: str) -> Text:
     if args.model is not None:
         file = read_gguf(args.model)
         spec = build_spec(file)
-        model = HeaderOf(file, spec, build_graph(spec))
+        model = Described(file, spec, build_graph(spec))
         units, k_type, v_type = places_in(text, where)
         placement = Placement(units, k_type, v_type, plan_workers(0), pools_in(text, where))
         return WRITERS[args.to](written_of(placement, model, None))

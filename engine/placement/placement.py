@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from engine.arch.spec import BlockSpec, DeltaNet, ModelSpec, MoeFfn
@@ -102,6 +103,11 @@ class Placement:
         if not isinstance(self._places.get(UnitId("experts", layer)), Numa):
             return None
         return next((pool for pool in self.pools if pool.layer == layer), None)
+
+    @property
+    def places(self) -> Mapping[UnitId, Device]:
+        """The devices by unit."""
+        return self._places
 
     @property
     def devices(self) -> tuple[Device, ...]:

@@ -38,15 +38,6 @@ LABELS: dict[str, str] = {
 """What the tools are called in front of people; `sglang` is the second form of `ktransformers`."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class HeaderOf:
-    """A model as its header describes it."""
-
-    file: GgufFile
-    spec: ModelSpec
-    graph: Graph
-
-
 class Model(Protocol):
     """Whatever holds a model as its header describes it."""
 
