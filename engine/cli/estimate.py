@@ -14,7 +14,8 @@ from engine.cli.output import note, write_json, write_text
 from engine.estimate.automatic import automatic_placement
 from engine.estimate.memory import DeviceBytes, Estimate, Estimator
 from engine.graph.build import build_graph
-from engine.hardware.machine import Machine, read_machine, this_machine
+from engine.hardware.machine import Machine, this_machine
+from engine.hardware.machine_file import read_machine
 from engine.placement.placement import Placement
 from engine.placement.source import resolve_source
 

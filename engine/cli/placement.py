@@ -11,7 +11,7 @@ from engine.errors import InvalidRequest
 from engine.gguf.reader import read_gguf
 from engine.graph.build import build_graph
 from engine.hardware.gpus import GpuInfo, find_gpus
-from engine.hardware.machine import read_machine
+from engine.hardware.machine_file import read_machine
 from engine.placement.export import Exported, to_flags
 from engine.placement.file import Rules, has_units, places_in, rules_of, rules_to_json, to_json
 from engine.placement.flags import LlamaFlags, n_gpus_meant, parse_flags, parse_words, to_text

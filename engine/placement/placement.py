@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from engine.arch.spec import BlockSpec, DeltaNet, ModelSpec, MoeFfn
@@ -66,13 +67,27 @@ class WorkerPlan:
 
 
 @dataclass(frozen=True, slots=True)
+class Pool:
+    """Copies of some experts of `experts.<layer>` in slots of a GPU, beside the whole set, which stays in the machine's memory.
+
+    The GPU is that of the layer's router; it computes what it has, the CPU the rest. While the model runs, other experts may take
+    their places; the number of slots stays. See `engine.placement.pools`.
+    """
+
+    layer: int
+    gpu: Gpu
+    experts: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Placement:
-    """Unit -> device, the types of the KV cache, and who works."""
+    """Unit -> device, the types of the KV cache, who works, and pools of experts, one a layer at most."""
 
     units: tuple[tuple[UnitId, Device], ...]
     k_type: KvType
     v_type: KvType
     workers: WorkerPlan
+    pools: tuple[Pool, ...] = ()
     _places: dict[UnitId, Device] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -88,6 +103,17 @@ class Placement:
         if device is None:
             raise PlacementError(f"the placement has no place for {unit}; it was made for another model")
         return device
+
+    def pool_of(self, layer: int) -> Pool | None:
+        """The pool of a layer that counts: its experts lie in the machine's memory in this placement."""
+        if not isinstance(self._places.get(UnitId("experts", layer)), Numa):
+            return None
+        return next((pool for pool in self.pools if pool.layer == layer), None)
+
+    @property
+    def places(self) -> Mapping[UnitId, Device]:
+        """The devices by unit."""
+        return self._places
 
     @property
     def devices(self) -> tuple[Device, ...]:

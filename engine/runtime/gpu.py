@@ -10,9 +10,10 @@ import math
 import os
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from itertools import accumulate
 
 import psutil
 
@@ -31,6 +32,10 @@ SMALL_BYTES = 1 << 20
 SMALL_ROUND = 512
 SEGMENT = 2 << 20
 """How torch's allocator deals out: up to SMALL_BYTES in multiples of SMALL_ROUND from segments of 2 MiB, more in whole ones."""
+
+ALIGN = 256
+"""Where a tensor may begin: a multiple of what one load of any kernel takes."""
+Part = tuple[tuple[int, ...], torch.dtype]
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +193,22 @@ class GpuMemory:
         self._held[owner].append(tensor)
         self._count(nbytes, 1)
         return tensor
+
+    def allocate_together(self, parts: Sequence[Part], owner: Owner, what: str, *, zeroed: bool = False) -> list[Tensor]:
+        """Tensors of these shapes and types in one piece, each from a multiple of ALIGN on.
+
+        A piece of its own for each would take up to 2 MiB more than it holds: 190 MB for the caches of 48 layers.
+
+        Raises:
+            OutOfDeviceMemory, DeviceLost: see `allocate`.
+        """
+        sizes = [math.prod(shape) * dtype.itemsize for shape, dtype in parts]
+        starts = list(accumulate((-(-nbytes // ALIGN) * ALIGN for nbytes in sizes), initial=0))
+        if not starts[-1]:
+            return [torch.empty(shape, dtype=dtype, device=self.device.torch_device) for shape, dtype in parts]
+        room = self.allocate((starts[-1],), torch.uint8, owner, what, zeroed=zeroed)
+        pieces = [room[start : start + nbytes] for start, nbytes in zip(starts, sizes, strict=False)]
+        return [piece.view(dtype).view(shape) for piece, (shape, dtype) in zip(pieces, parts, strict=True)]
 
     def allocator(self, owner: Owner, what: str) -> Allocate:
         """`allocate` as kernels call it: with the name of a dtype."""

@@ -22,6 +22,7 @@ from engine.placement.options import LoadOptions
 from engine.placement.placement import Device, Gpu, Numa, Placement, default_placement
 from engine.runtime.cache_groups import BLOCK, CacheGroup, plan_groups
 from engine.runtime.choice import choose_placement
+from engine.runtime.choices import Chosen
 from engine.runtime.derived import head_bytes
 from engine.runtime.executor import Executor, PlanRunner
 from engine.runtime.kv_cache import KvCache, context_of
@@ -29,6 +30,7 @@ from engine.runtime.owning import Owning
 from engine.runtime.residency import Holding, Residency
 from engine.runtime.states import StatePool, plan_slots, snapshot_budget
 from engine.runtime.step import StepBatch
+from engine.runtime.tally import ExpertTally
 from engine.runtime.weights import Weights
 from kernels_pyx.executor import AbortFlag
 
@@ -54,12 +56,14 @@ class LoadedModel:
         names: Mapping[Device, str] = NO_NAMES,
         owning: Owning | None = None,
         on_gpus: Callable[[], tuple[Holding, ...]] = lambda: (),
+        placement: Placement | None = None,
     ) -> None:
         """notes: what of the placement that was asked for could not be met, one sentence each. names: of GPUs.
 
-        on_gpus: what is held there by now.
+        on_gpus: what is held there by now. placement: None for the reference model.
         """
         self.notes = notes
+        self.placement = placement
         self._names = names
         self.spec = spec
         self.n_ctx = n_ctx
@@ -72,6 +76,9 @@ class LoadedModel:
         self._states = states
         self.state_slots = state_slots
         self._stepper = stepper
+        runner = self.executor
+        self.experts = ExpertTally(runner.choices.moe) if runner is not None and runner.choices.moe.layers else None
+        """How often each expert was passed; None: the model has none, or is the reference."""
 
     def step(self, batch: StepBatch) -> npt.NDArray[np.float32]:
         """Logits [n_out, n_vocab] f32 of the rows that the batch names.
@@ -86,9 +93,16 @@ class LoadedModel:
             self._weights.check_lost()  # explains every other failure
             raise
         self._weights.check_lost()
+        if self.experts is not None:
+            self.experts.add(self.chosen)
         if self._owning is not None:
             self._owning.beside_steps(self.last_step_s)
         return logits
+
+    @property
+    def chosen(self) -> tuple[Chosen, ...]:
+        """Which experts the rows of the last step passed."""
+        return () if self.executor is None else self.executor.choices.last
 
     @property
     def residency(self) -> Residency:
@@ -172,6 +186,8 @@ def load(
             model = _compiled(file, spec, graph, options, n_ctx, weights, undo, progress, abort)
         progress("warmup", 0, 1)
         _smoke_test(model)
+        if model.experts is not None:
+            model.experts.clear()
         progress("warmup", 1, 1)
     except BaseException:
         for step in reversed(undo):
@@ -254,6 +270,7 @@ def _on_devices(
         placed.names,
         owning,
         placed.executor.holdings,
+        placement,
     )
 
 
@@ -306,7 +323,8 @@ def _on_cpu(
     )
     owning = weights.owning(_shares(graph), len(placement.workers.cores), sum(one.nbytes for one in later))
     residency = Residency(holdings, _read_per_token(file, graph))
-    return LoadedModel(spec, n_ctx, cache.groups, weights, cache, states, slots, executor, residency, notes, owning=owning)
+    shared = (spec, n_ctx, cache.groups, weights, cache, states, slots, executor, residency, notes)
+    return LoadedModel(*shared, owning=owning, placement=placement)
 
 
 def _matrices(graph: Graph) -> dict[str, int]:

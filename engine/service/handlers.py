@@ -6,11 +6,32 @@ import time
 from collections.abc import Callable
 from typing import Any, cast
 
-from engine.api.commands import Cancel, Command, CountTokens, Generate, LoadModel, UnloadModel, WatchSensors
-from engine.api.events import AnswerOpened, Finished, LoadProgress, ModelReady, ModelUnloaded, Notice, TokenCount
-from engine.errors import Cancelled, EngineError, InvalidRequest
+from engine.api.commands import (
+    ApplyPlacement,
+    AskHoldings,
+    Cancel,
+    Command,
+    CountTokens,
+    Generate,
+    LoadModel,
+    UnloadModel,
+    WatchSensors,
+)
+from engine.api.events import (
+    AnswerOpened,
+    Finished,
+    Holdings,
+    LoadProgress,
+    ModelReady,
+    ModelUnloaded,
+    Notice,
+    PlacementApplied,
+    TokenCount,
+)
+from engine.errors import Cancelled, EngineError, InvalidRequest, PlacementError
 from engine.hardware.sampler import Sampler
-from engine.service.loaded import Loaded, load, open_file
+from engine.service.expert_handlers import EXPERT_HANDLERS
+from engine.service.loaded import Loaded, holdings_of, load, open_file
 from engine.service.state import SensorWatch, State
 from engine.session.channels import decoder_for
 
@@ -90,6 +111,21 @@ def handle_watch(state: State, command: WatchSensors) -> None:
     state.emit(Finished(command.request_id, "done"))
 
 
+def handle_apply(state: State, command: ApplyPlacement) -> None:
+    """Moves the loaded model to another placement."""
+    loaded = _loaded(state)
+    if command.placement != loaded.model.placement:
+        raise PlacementError("another placement takes effect when the model is loaded with it; load it again")
+    state.emit(PlacementApplied(command.request_id, loaded.info, 0, 0.0))
+    state.emit(Finished(command.request_id, "done"))
+
+
+def handle_holdings(state: State, command: AskHoldings) -> None:
+    """Tells what the model holds by now."""
+    state.emit(Holdings(command.request_id, holdings_of(_loaded(state).model), ()))
+    state.emit(Finished(command.request_id, "done"))
+
+
 def handle(state: State, command: Command) -> None:
     """Carries out a command. Raises: EngineError, which ends the request in Failed."""
     _HANDLERS[type(command)](state, command)
@@ -114,4 +150,7 @@ _HANDLERS: dict[type[Command], Callable[[State, Any], None]] = {
     CountTokens: handle_count,
     Cancel: handle_cancel,
     WatchSensors: handle_watch,
+    ApplyPlacement: handle_apply,
+    AskHoldings: handle_holdings,
+    **EXPERT_HANDLERS,
 }
