@@ -170,7 +170,7 @@ class GpuRounds:
             return
         n = int(answer["n"])
         # The library numbers cards in the order of the bus; a guess serves to know whom to blame.
-        in_order = nvidia if len(nvidia) == n else [None] * n
+        in_order = nvidia if len(nvidia) == n and not self._before else [None] * n
         self._strangers = {slot: self._before.get(slot, in_order[slot]) for slot in range(n)}
 
     def _tell_problem(self, problem: str) -> None:
@@ -202,10 +202,10 @@ class GpuRounds:
             guess = self._strangers[slot] = WatchedCard("nvidia", "", f"NVIDIA GPU {slot}")
             with self._lock:
                 self._cards.append(guess)
+        self._before[slot] = guess
         answer = self._ask(guess, {"ask": "meet", "slot": slot}, READ_S if guess.n_deaths else MEET_S)
         del self._strangers[slot]
         if answer["error"] is not None:
-            self._before[slot] = guess
             self._refused(guess, answer)
             return
         with self._lock:

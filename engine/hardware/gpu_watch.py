@@ -40,6 +40,7 @@ class GpuWatch:
         self._rounds = GpuRounds(root, worker, changed)
         self._rest_after_s = rest_after_s
         self._wanted_s = self._period_s = 1.0
+        self._begun = False
         self._n_dear = 0
         self._cost_ms: float | None = None
         self._used_at = time.monotonic()
@@ -69,6 +70,11 @@ class GpuWatch:
     def pid(self) -> int | None:
         """Of the sensor process, while there is one."""
         return self._rounds.pid
+
+    @property
+    def begun(self) -> bool:
+        """Whether a first round of questions is over."""
+        return self._begun
 
     @property
     def problem(self) -> str:
@@ -111,6 +117,7 @@ class GpuWatch:
                 self._mind_the_cost(*self._rounds.round(idle=idle, details=self._details))
             except Exception:
                 log.exception("a round of the sensors failed")
+            self._begun = True
             self._wake.wait(max(0.0, started + self._period_s - time.monotonic()))
             self._wake.clear()
 

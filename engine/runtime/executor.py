@@ -21,6 +21,7 @@ from engine.runtime.cpu_programs import CpuPrograms, not_finite, refused
 from engine.runtime.derived import DerivedWeights, derived_parts
 from engine.runtime.descriptor import Memory
 from engine.runtime.kv_cache import BLOCK, KvCache
+from engine.runtime.measured import StepTimes, cpu_part
 from engine.runtime.rope_table import RopeTables
 from engine.runtime.states import StatePool
 from engine.runtime.step import StepBatch
@@ -32,6 +33,8 @@ class PlanRunner(Protocol):
     """What runs the plans of a model, wherever its parts lie."""
 
     profile: bool
+    measure: bool
+    measured: StepTimes | None
     last_step_s: float
     choices: StepChoices
 
@@ -78,7 +81,8 @@ class Executor:
         self._abort = abort
         self._states = states
         self.last_step_s = 0.0
-        self.profile = False
+        self.profile = self.measure = False
+        self.measured: StepTimes | None = None
         self._times: tuple[tuple[str, float], ...] = ()
         self.ropes = RopeTables(weights, -(-n_ctx // BLOCK) * BLOCK)
         self.derived = DerivedWeights(weights, derived_parts(spec), abort, f32=f32)
@@ -104,7 +108,7 @@ class Executor:
         chosen = self._cpu.compiled[index]
         assert chosen is not None
         logits = np.empty((len(batch.out_rows), self._n_vocab), np.float32)
-        times = np.zeros(chosen.program.n_ops, np.int64) if self.profile else None
+        times = np.zeros(chosen.program.n_ops, np.int64) if self.profile or self.measure else None
         n_seqs, use = len(batch.block_tables), batch.states
         if self._states.n_slots and use is None:
             use = self._states.own(n_seqs)
@@ -126,6 +130,8 @@ class Executor:
         self.last_step_s = time.perf_counter() - started
         if times is not None:
             self._times = named_times(chosen.lane, times)
+            part, ops = cpu_part(chosen.lane, times)
+            self.measured = StepTimes((part,), ops)
         if aborted:
             raise Cancelled("the step was stopped")
         if bad_op >= 0:

@@ -36,8 +36,8 @@ class Loop:
                 self._carry_out(command)
                 continue
             self._step()
-            state.read_sensors()
             state.read_experts()
+        state.end_feed()
         state.drop_model()
 
     def _carry_out(self, command: Command) -> None:

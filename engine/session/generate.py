@@ -73,6 +73,11 @@ class Session:
         """Whether there is nothing to do."""
         return not self._scheduler.sequences()
 
+    @property
+    def n_tokens_held(self) -> int:
+        """Tokens in the cache of answers under way. Any thread."""
+        return sum(one.table.n_tokens for one in self._scheduler.running())
+
     def active(self) -> frozenset[RequestId]:
         """Requests that have not ended."""
         return frozenset(one.request_id for one in self._scheduler.sequences())

@@ -206,12 +206,16 @@ def test_a_card_that_crashes_again_and_again_is_not_asked_any_more(
     watch.start(0.1)
     samples = wait_for(watch, lambda found: len(found) == 4 and found[3].state == "off" and but_one_ok(found, 3), 60)
     assert "not asked again" in samples[3].problem
+    assert [one.state for one in samples] == ["ok", "ok", "ok", "off"]
     pid = watch.pid
     time.sleep(1)
     assert watch.pid == pid
 
 
-def test_the_sensor_process_may_be_killed_fifty_times(cards: Cards, watch: GpuWatch) -> None:
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_the_sensor_process_may_be_killed_fifty_times(cards: Cards, watch: GpuWatch, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu_rounds, "RESTART_S", (0.1,))
     started(watch)
     slowest = 0.0
     for _ in range(50):
