@@ -1,0 +1,44 @@
+"""PlacementParts: the operations below the placement page, handed to its controllers as one value."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from app.bridge.engine_bridge import EngineBridge
+from app.bridge.ui_thread import UiThread
+from app.ops.model_ops import ModelOps
+from app.ops.placement_apply import PlacementApply
+from app.ops.placement_desk import PlacementDesk
+from app.ops.placement_library import PlacementLibrary
+from app.ops.placement_machine import MachineChoice
+from app.ops.placement_measure import PlacementMeasure
+from app.store.chat_store import ChatStore
+from engine.api.pure import this_machine
+
+
+@dataclass(frozen=True, slots=True)
+class PlacementParts:
+    """Made by the composition root."""
+
+    desk: PlacementDesk
+    machine: MachineChoice
+    library: PlacementLibrary
+    apply: PlacementApply
+    measure: PlacementMeasure
+    bridge: EngineBridge
+    models: ModelOps
+    ui: UiThread
+    worker: ThreadPoolExecutor
+
+
+def make_placement(
+    store: ChatStore, bridge: EngineBridge, models: ModelOps, ui: UiThread, worker: ThreadPoolExecutor
+) -> PlacementParts:
+    """All of it. From now on a model is loaded with the placement that it had last on this machine."""
+    machine = MachineChoice()
+    desk = PlacementDesk(ui, worker, machine=machine)
+    library = PlacementLibrary(store, ui)
+    models.remembered = lambda path: library.used(path, this_machine())
+    apply = PlacementApply(desk, bridge, models, library)
+    return PlacementParts(desk, machine, library, apply, PlacementMeasure(bridge), bridge, models, ui, worker)
