@@ -16,6 +16,7 @@ from engine.placement.options import KV_TYPES
 from engine.placement.placement import Placement
 from engine.program.plan import Lane, Plan
 from engine.runtime.buckets import lower_all, pick
+from engine.runtime.choices import StepChoices
 from engine.runtime.cpu_programs import CpuPrograms, not_finite, refused
 from engine.runtime.derived import DerivedWeights, derived_parts
 from engine.runtime.descriptor import Memory
@@ -32,6 +33,7 @@ class PlanRunner(Protocol):
 
     profile: bool
     last_step_s: float
+    choices: StepChoices
 
     @property
     def plans(self) -> tuple[Plan, ...]:
@@ -81,7 +83,8 @@ class Executor:
         self.ropes = RopeTables(weights, -(-n_ctx // BLOCK) * BLOCK)
         self.derived = DerivedWeights(weights, derived_parts(spec), abort, f32=f32)
         k_type, v_type = KV_TYPES.index(placement.k_type), KV_TYPES.index(placement.v_type)
-        memory = Memory(weights, self.derived, self.ropes, cache.layers, k_type, v_type, states)
+        self.choices = StepChoices(spec)
+        memory = Memory(weights, self.derived, self.ropes, cache.layers, k_type, v_type, states, self.choices)
         n_blocks = [group.n_blocks for group in cache.groups]
         self._cpu = CpuPrograms(self.plans, memory, placement.workers, n_blocks, n_ctx=n_ctx, f32=f32)
         self.workspace_bytes = self._cpu.workspace_bytes
@@ -97,7 +100,8 @@ class Executor:
             raise InvalidRequest("the model is closed")
         if self._abort.is_set:
             raise Cancelled("the step was stopped")
-        chosen = self._cpu.compiled[pick(self.plans, batch)]
+        index = pick(self.plans, batch)
+        chosen = self._cpu.compiled[index]
         assert chosen is not None
         logits = np.empty((len(batch.out_rows), self._n_vocab), np.float32)
         times = np.zeros(chosen.program.n_ops, np.int64) if self.profile else None
@@ -128,6 +132,7 @@ class Executor:
             raise not_finite(chosen.lane, bad_op)
         if batch.states is None:
             self._states.done(n_seqs)
+        self.choices.read(batch, self.plans[index])
         return logits
 
     def op_times(self) -> tuple[tuple[str, float], ...]:

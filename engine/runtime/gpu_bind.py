@@ -39,7 +39,7 @@ from engine.runtime.gpu_buffers import LaneTensors, late_buffers
 from engine.runtime.gpu_cache import GpuCache
 from engine.runtime.gpu_weights import GpuWeights
 from engine.triton_kernels.kernels import Kernels
-from engine.triton_kernels.tensors import Acts, Matrix, NormWeight, StepInputs
+from engine.triton_kernels.tensors import Acts, Matrix, NormWeight, StepInputs, Tally
 from engine.triton_kernels.tensors import Choice as Chosen
 
 Run = Callable[[], None]
@@ -80,6 +80,8 @@ class Bench:
     before: Mapping[int, Run]
     behind: Mapping[int, Run]
     """By op, what is called before or behind it."""
+    noted: Callable[[int, int], Tally | None]
+    """(layer, rows of its router) to where its choice is noted."""
 
     def of(self, buffer: Buffer) -> Tensor:
         """The tensor of a buffer."""
@@ -190,6 +192,7 @@ def _route(at: Bench, op: LaneRoute) -> Run:
         at.of(op.router.out),
         at.chosen(op.choice),
         op.routing,
+        at.noted(op.unit.layer, len(at.of(op.router.out))),
     )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -18,7 +18,9 @@ import numpy.typing as npt
 from engine.arch.spec import ModelSpec
 from engine.errors import Cancelled, EngineBug, EngineError, InvalidRequest
 from engine.program.plan import Plan
+from engine.runtime.batch_parts import NOTHING, parts_of
 from engine.runtime.buckets import pick
+from engine.runtime.choices import Chosen, StepChoices
 from engine.runtime.cpu_programs import CpuPrograms, not_finite, not_finite_in, refused
 from engine.runtime.gpu_bound import KEPT_OUT, Binder, Bound
 from engine.runtime.gpu_buffers import StepShape
@@ -64,6 +66,7 @@ class GpuExecutor:
         cpu: CpuPrograms | None,
         states: StatePool,
         inputs: InputLayout,
+        choices: StepChoices,
         abort: AbortFlag,
         streamed: Plan | None,
         choice: StreamChoice,
@@ -82,6 +85,7 @@ class GpuExecutor:
         self._sides = sides
         self._cpu = cpu
         self._states = states
+        self.choices = choices
         self._abort = abort
         self._times: tuple[tuple[str, float], ...] = ()
         self._rooms: list[F32] = []
@@ -113,7 +117,7 @@ class GpuExecutor:
     def _make_ready(self, index: int, bound: Bound) -> None:
         """Runs what GPUs do on padding alone, so that all is compiled and all memory taken, and captures it."""
         bound.ready = True
-        bound.host.fill(_NOTHING, None)
+        bound.host.fill(NOTHING, None)
         self._warm(bound, WARM_RUNS)
         if index >= len(self.plans) or not bound.capturable:
             return  # experts come on the way, or rows cross
@@ -154,7 +158,7 @@ class GpuExecutor:
         if not self._sides:
             raise InvalidRequest("the model is closed")
         if len(batch.block_tables) > MAX_SEQS:
-            return np.concatenate([self.step(part) for part in _parts(batch)])
+            return self._in_parts(batch)
         index = pick(self.plans, batch)
         if self.plans[index].phase == "prefill" and self.stream_choice.streams(len(batch.token_ids)):
             index = len(self.plans)
@@ -191,7 +195,17 @@ class GpuExecutor:
             self._times = self._time(bound)
         if batch.states is None:
             self._states.done(n_seqs)
+        self.choices.read(batch, plan)
         return work.logits
+
+    def _in_parts(self, batch: StepBatch) -> F32:
+        done: list[F32] = []
+        chosen: list[Chosen] = []
+        for part in parts_of(batch):
+            done.append(self.step(part))
+            chosen += self.choices.last
+        self.choices.last = tuple(chosen)
+        return np.concatenate(done)
 
     def _learn(self, n_rows: int, *, streamed: bool) -> None:
         self.stream_choice.took(n_rows, self.last_step_s, streamed=streamed)
@@ -368,32 +382,3 @@ class GpuExecutor:
 def needs_warmth(sides: Sequence[GpuSide]) -> bool:
     """Whether something is compiled or captured for these devices."""
     return not all(side.device.emulated for side in sides)
-
-
-def _parts(batch: StepBatch) -> Iterator[StepBatch]:
-    """A batch of one row for each of many sequences, in parts that a step takes, its wanted rows in the order of the batch."""
-    order = np.argsort(batch.out_rows, kind="stable")
-    if not np.array_equal(order, np.arange(len(order))) or not np.array_equal(batch.seq_of_row, np.arange(len(batch.token_ids))):
-        raise InvalidRequest(f"a step of {len(batch.block_tables)} sequences whose rows are not in order; make it smaller")
-    for start in range(0, len(batch.token_ids), MAX_SEQS):
-        rows = slice(start, start + MAX_SEQS)
-        wanted = batch.out_rows[(batch.out_rows >= start) & (batch.out_rows < start + MAX_SEQS)] - start
-        yield StepBatch(
-            batch.phase,
-            batch.token_ids[rows],
-            batch.positions[rows],
-            batch.seq_of_row[rows] - start,
-            batch.block_tables[rows],
-            wanted.astype(np.int32),
-            None if batch.states is None else batch.states[rows],
-        )
-
-
-_NOTHING = StepBatch(
-    "decode",
-    np.zeros(0, np.int32),
-    np.zeros(0, np.int32),
-    np.zeros(0, np.int32),
-    (),
-    np.zeros(0, np.int32),
-)

@@ -19,6 +19,7 @@ from engine.program.lane_transfer import LaneRecv, LaneSend
 from engine.program.plan import Plan
 from engine.quants.formats import BY_ID
 from engine.runtime.buckets import lower_all
+from engine.runtime.choices import StepChoices
 from engine.runtime.cpu_programs import CpuPrograms, cpu_lane
 from engine.runtime.derived import DerivedWeights
 from engine.runtime.descriptor import Memory
@@ -88,6 +89,7 @@ def load_placed(
     states = StatePool(spec, slots[0], layers=cpu_layers)
     undo.append(states.close)
     ropes = RopeTables(weights, -(-n_ctx // BLOCK) * BLOCK)
+    choices = StepChoices(spec)
     inputs = InputLayout(
         -(-n_ctx // BLOCK), tuple(group.n_blocks for group in cache.groups) or (0,), slots[0] if slots[0] else None
     )
@@ -102,7 +104,7 @@ def load_placed(
         shared = (spec, placement, plans, weights, ropes, formats, cache.groups, placement.k_type, placement.v_type, slots[0])
         try:
             for device in devices:
-                sides.append(GpuSide(device, *shared, inputs, streamed=beside, f32=f32))
+                sides.append(GpuSide(device, *shared, inputs, choices, streamed=beside, f32=f32))
         except BaseException:
             for side in sides:
                 side.close()
@@ -125,7 +127,7 @@ def load_placed(
     cpu = None
     if lanes:
         workers = workers_beside(placement.workers, cpu_ops, options, devices)
-        cpu = _compile(all_plans, placement, workers, weights, derived, ropes, cache, states, n_ctx, devices, f32=f32)
+        cpu = _compile(all_plans, placement, workers, weights, derived, ropes, cache, states, choices, n_ctx, devices, f32=f32)
         undo.append(cpu.close)
     brings = [side.experts for side in sides if side.experts is not None]
     load = None
@@ -133,7 +135,7 @@ def load_placed(
         most = max(one.nbytes for one in brings)
         load = load_of(graph, streamed, placement, most, len(placement.workers.cores))
     choice = StreamChoice(options.stream_experts, load)
-    executor = GpuExecutor(spec, plans, tuple(sides), cpu, states, inputs, abort, streamed, choice)
+    executor = GpuExecutor(spec, plans, tuple(sides), cpu, states, inputs, choices, abort, streamed, choice)
     undo.append(executor.close)
     on_cpu = tensors_of(cpu_ops)
     mapped = _bring(weights, on_cpu, sides, progress, abort)
@@ -166,13 +168,14 @@ def _compile(
     ropes: RopeTables,
     cache: KvCache,
     states: StatePool,
+    choices: StepChoices,
     n_ctx: int,
     devices: tuple[GpuDevice, ...],
     *,
     f32: bool,
 ) -> CpuPrograms:
     k_type, v_type = KV_TYPES.index(placement.k_type), KV_TYPES.index(placement.v_type)
-    memory = Memory(weights, derived, ropes, cache.layers, k_type, v_type, states)
+    memory = Memory(weights, derived, ropes, cache.layers, k_type, v_type, states, choices)
     n_blocks = [group.n_blocks for group in cache.groups]
     ops = [op for plan in plans if (lane := cpu_lane(plan)) is not None for op in lane.ops]
     nbytes = sum(weights.tensor(name).nbytes for name in tensors_of(ops))

@@ -19,6 +19,7 @@ from engine.program.lane_ops import LaneEmbed, LaneExpertsDown, LaneExpertsUp, L
 from engine.program.lane_transfer import LaneRecv, LaneSend
 from engine.program.plan import Lane, Plan, crossing_bytes
 from engine.runtime.cache_groups import CacheGroup
+from engine.runtime.choices import StepChoices
 from engine.runtime.gpu import GpuDevice, GpuMemory
 from engine.runtime.gpu_bind import NO_HOOKS, Bench, Call, Exchange, Resident, Run, bind
 from engine.runtime.gpu_buffers import Formats, LaneTensors, StepShape, lane_tensors
@@ -27,11 +28,13 @@ from engine.runtime.gpu_exchange import Copies, Neighbours
 from engine.runtime.gpu_inputs import HostInputs, InputLayout, device_inputs
 from engine.runtime.gpu_lane import GpuLane, GpuStream, Outputs
 from engine.runtime.gpu_stream import ExpertStream
+from engine.runtime.gpu_tally import GpuTally
 from engine.runtime.gpu_weights import GpuWeights
 from engine.runtime.residency import Holding
 from engine.runtime.rope_table import RopeTables
 from engine.runtime.weights import Weights
 from engine.triton_kernels.table import kernels_for
+from engine.triton_kernels.tensors import Tally
 from kernels_pyx.executor import AbortFlag
 
 Reader = Literal["embed", "linear", "experts"]
@@ -63,6 +66,7 @@ class GpuSide:
         v_type: KvType,
         n_slots: int,
         inputs: InputLayout,
+        choices: StepChoices,
         *,
         streamed: Streamed | None = None,
         f32: bool,
@@ -102,6 +106,8 @@ class GpuSide:
             self._words = self.memory.allocate((words,), torch.int32, "workspace", what, zeroed=True)
             crossing = max((crossing_bytes(plan, lane) for plan, lane in lanes), default=0)
             self._crossing = self.memory.allocate((crossing,), torch.uint8, "workspace", "rows on their way")
+            routed = {op.unit.layer for op in ops if isinstance(op, LaneRoute)}
+            self.tally = GpuTally(self.memory, choices, routed) if routed else None
             self.stream = GpuStream(device)
             if passing and streamed is not None:
                 self.experts = ExpertStream(self.memory, weights, self.weights, passing, streamed.abort, streamed.n_threads)
@@ -142,12 +148,20 @@ class GpuSide:
         if self.experts is not None and lane is self._passing:
             before_ops, behind_ops = self.experts.hooks(lane.ops)
         exchange = self._exchange(lane, neighbours)
-        calls = bind(Bench(resident, lane, found, step, logits, exchange, before_ops, behind_ops))
+        tally = self.tally
+
+        def noted(layer: int, n_rows: int) -> Tally | None:
+            return None if tally is None else tally.of(layer, n_rows, shape)
+
+        calls = bind(Bench(resident, lane, found, step, logits, exchange, before_ops, behind_ops, noted))
         copy = Copies([(host_words[:n_words], self._words[:n_words])])
         before = [Call("step inputs", UnitId("embed"), copy, ())]
         if begin is not None:
             before.append(Call("step epoch", UnitId("embed"), begin, ()))
-        after = () if outputs is None or not outputs.n_out else (Call("step logits", UnitId("head"), outputs.fetch, ()),)
+        after = [] if outputs is None or not outputs.n_out else [Call("step logits", UnitId("head"), outputs.fetch, ())]
+        if tally is not None:
+            before += [Call("step choices", UnitId("ffn"), run, ()) for run in (tally.begin(lane, shape),) if run is not None]
+            after += [Call("step choices", UnitId("ffn"), run, ()) for run in (tally.fetch(lane),) if run is not None]
         return GpuLane(self.stream, (*before, *calls, *after), len(before), len(calls))
 
     def _exchange(self, lane: Lane, neighbours: Neighbours) -> Exchange:
@@ -196,8 +210,8 @@ class GpuSide:
         if self.experts is not None:
             self.experts.close()
             self.experts = None
-        for part in ("weights", "cache"):
-            if hasattr(self, part):
+        for part in ("weights", "cache", "tally"):
+            if getattr(self, part, None) is not None:
                 getattr(self, part).close()
         for part in ("_arena", "_words", "_crossing", "kernels"):
             if hasattr(self, part):

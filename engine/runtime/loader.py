@@ -22,6 +22,7 @@ from engine.placement.options import LoadOptions
 from engine.placement.placement import Device, Gpu, Numa, Placement, default_placement
 from engine.runtime.cache_groups import BLOCK, CacheGroup, plan_groups
 from engine.runtime.choice import choose_placement
+from engine.runtime.choices import Chosen
 from engine.runtime.derived import head_bytes
 from engine.runtime.executor import Executor, PlanRunner
 from engine.runtime.kv_cache import KvCache, context_of
@@ -29,6 +30,7 @@ from engine.runtime.owning import Owning
 from engine.runtime.residency import Holding, Residency
 from engine.runtime.states import StatePool, plan_slots, snapshot_budget
 from engine.runtime.step import StepBatch
+from engine.runtime.tally import ExpertTally
 from engine.runtime.weights import Weights
 from kernels_pyx.executor import AbortFlag
 
@@ -74,6 +76,9 @@ class LoadedModel:
         self._states = states
         self.state_slots = state_slots
         self._stepper = stepper
+        runner = self.executor
+        self.experts = ExpertTally(runner.choices.moe) if runner is not None and runner.choices.moe.layers else None
+        """How often each expert was passed; None: the model has none, or is the reference."""
 
     def step(self, batch: StepBatch) -> npt.NDArray[np.float32]:
         """Logits [n_out, n_vocab] f32 of the rows that the batch names.
@@ -88,9 +93,16 @@ class LoadedModel:
             self._weights.check_lost()  # explains every other failure
             raise
         self._weights.check_lost()
+        if self.experts is not None:
+            self.experts.add(self.chosen)
         if self._owning is not None:
             self._owning.beside_steps(self.last_step_s)
         return logits
+
+    @property
+    def chosen(self) -> tuple[Chosen, ...]:
+        """Which experts the rows of the last step passed."""
+        return () if self.executor is None else self.executor.choices.last
 
     @property
     def residency(self) -> Residency:
@@ -174,6 +186,8 @@ def load(
             model = _compiled(file, spec, graph, options, n_ctx, weights, undo, progress, abort)
         progress("warmup", 0, 1)
         _smoke_test(model)
+        if model.experts is not None:
+            model.experts.clear()
         progress("warmup", 1, 1)
     except BaseException:
         for step in reversed(undo):

@@ -37,6 +37,7 @@ class Loop:
                 continue
             self._step()
             state.read_sensors()
+            state.read_experts()
         state.drop_model()
 
     def _carry_out(self, command: Command) -> None:

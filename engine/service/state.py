@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from engine.api.commands import Cancel
-from engine.api.events import Event, Finished, Sensors
+from engine.api.events import Event, ExpertCounts, Finished, Sensors
 from engine.api.values import RequestId
 from engine.hardware.sampler import Sampler
 from engine.service.loaded import Loaded
@@ -60,6 +60,15 @@ class State:
             self.emit(Finished(command.request_id, "done" if isinstance(command, Cancel) else "cancelled"))
         self.read_sensors()
 
+    def read_experts(self) -> None:
+        """Sends counts of experts when they are due and have changed."""
+        watch, tally = self.expert_watch, None if self.loaded is None else self.loaded.model.experts
+        if watch is None or tally is None or tally.n_tokens == watch.told or time.monotonic() < watch.due:
+            return
+        rows = tuple(tally.rows.tolist())
+        self.emit(ExpertCounts(watch.request_id, tally.n_tokens, tally.moe.layers, tally.counts.copy(), rows))
+        watch.told, watch.due = tally.n_tokens, time.monotonic() + watch.period_s
+
     def read_sensors(self) -> None:
         """Sends a reading when one is due."""
         watch = self.watch
@@ -73,6 +82,9 @@ class State:
         if self.answering or (self.loaded is not None and self.loaded.model.settling):
             return 0
         waits = [] if self.watch is None else [max(0.0, self.watch.due - time.monotonic())]
+        if self.loaded is not None and self.expert_watch is not None and self.loaded.model.experts is not None:
+            untold = self.loaded.model.experts.n_tokens != self.expert_watch.told
+            waits += [max(0.0, self.expert_watch.due - time.monotonic())] * untold
         if self.loaded is not None and self.loaded.model.owns:
             waits.append(OWNER_LOOKS_S)
         return min(waits, default=None)
@@ -82,3 +94,5 @@ class State:
         if self.loaded is not None:
             loaded, self.loaded = self.loaded, None
             loaded.close()
+        if self.expert_watch is not None:
+            self.expert_watch.told = None

@@ -14,7 +14,7 @@ from torch import Tensor
 from engine.arch.spec import Act, ClampedSwiglu, Routing
 from engine.triton_kernels.formats import BLOCKS
 from engine.triton_kernels.linear_kernels import LinearKernels
-from engine.triton_kernels.tensors import Acts, Choice, Matrix, NormWeight, StepInputs
+from engine.triton_kernels.tensors import Acts, Choice, Matrix, NormWeight, StepInputs, Tally
 from engine.triton_kernels.torch.kernels import TorchKernels
 from tests.helpers.numerics import as_stored, file_format, random_weights
 
@@ -200,6 +200,31 @@ def test_route(routing: Routing, n_rows: int) -> None:
         close(scores[0], want[0], 1e-5)
         np.testing.assert_array_equal(scores[1], want[1])
         close(scores[2], want[2], 1e-5)
+
+
+@pytest.mark.parametrize("n_rows", [3, 9])
+def test_what_a_router_chose_is_noted(n_rows: int) -> None:
+    """As ids of few rows, or added to counts; rows of a tile that do not exist are not counted."""
+    router, x = stored("F32", 1, 12, 64), random(n_rows, 64)
+    acts = prepared(TRITON, x, "F32")
+    for kernels, rows in ((TRITON, acts), (TORCH, of_torch(x))):
+        scores, choice = empty((n_rows, 12), "float32"), Choice(*_choice(n_rows, 3))
+        ids, counts = empty((n_rows, 3), "int32"), torch.full((12,), 5, dtype=torch.int32)
+        tally = Tally(ids, None) if n_rows == 3 else Tally(None, counts)
+        kernels.route(rows, router, None, None, scores, choice, Routing(), tally)
+        if n_rows == 3:
+            np.testing.assert_array_equal(ids, choice.chosen)
+        else:
+            np.testing.assert_array_equal(counts - 5, np.bincount(choice.chosen.reshape(-1), minlength=12))
+
+
+def test_counts_of_many_rows_beside_a_head_of_few() -> None:
+    """In a step of more rows the last layer may have few: it counts, as the others do."""
+    router, x = stored("F32", 1, 12, 64), random(3, 64)
+    for kernels, rows in ((TRITON, prepared(TRITON, x, "F32")), (TORCH, of_torch(x))):
+        choice, counts = Choice(*_choice(3, 4)), torch.zeros(12, dtype=torch.int32)
+        kernels.route(rows, router, None, None, empty((3, 12), "float32"), choice, Routing(), Tally(None, counts))
+        np.testing.assert_array_equal(counts, np.bincount(choice.chosen.reshape(-1), minlength=12))
 
 
 def _choice(n_rows: int, n_used: int) -> tuple[Tensor, Tensor]:
