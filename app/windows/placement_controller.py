@@ -259,7 +259,9 @@ class PlacementController(QObject):
             page.summary.set_figures((), dim=True)
             return
         changed = trial is not None or desk.pending > 0
-        runs = () if trial is not None or not self._parts.machine.is_this else self._parts.library.runs(desk.placement)
+        library = self._parts.library
+        known = trial is None and self._parts.machine.is_this and library.is_of(desk.outline)
+        runs = library.runs(desk.placement) if known else ()
         figures = summary(prediction, desk.prediction_applied if changed else None, runs, time.time())
         page.summary.set_figures(figures, dim=desk.state == "estimating", alarmed=not prediction.fits)
         devices = len(desk.devices())

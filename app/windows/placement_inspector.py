@@ -74,11 +74,14 @@ class PlacementInspector(QObject):
     def _on_event(self, event: Event) -> None:
         model = self._parts.bridge.state.model
         if isinstance(event, ExpertCounts) and model is not None and model.path == self._desk.path:
-            self._n_tokens = event.n_tokens
-            counts = {layer: event.counts[i].tolist() for i, layer in enumerate(event.layers)}
-            self._desk.heat.set_counts(counts)
-            self._set_strips(counts)
-            self._show_use()
+            self.set_counts(event.n_tokens, {layer: event.counts[i].tolist() for i, layer in enumerate(event.layers)})
+
+    def set_counts(self, n_tokens: int, counts: Mapping[int, Sequence[int]]) -> None:
+        """How often each expert of some layers was chosen for so many tokens."""
+        self._n_tokens = n_tokens
+        self._desk.heat.set_counts(counts)
+        self._set_strips(counts)
+        self._show_use()
 
     def _on_count_requested(self) -> None:
         bridge = self._parts.bridge
@@ -178,9 +181,9 @@ class PlacementInspector(QObject):
             facts.append(Fact(tr("Placement", "Experts"), text))
         if prediction is not None:
             facts += [
-                Fact(device_name(one.device), f"{one.decode_ms:.1f} ms", "err" if one.over else "text")
+                Fact(device_name(one.device), ms_text(one.decode_ms), "err" if one.over else "text")
                 for one in prediction.devices
-                if one.used
+                if one.used and one.decode_ms >= 0.005
             ][:MOST_DEVICES]
         return Selection(info.name, tr("Placement", "Select cards to see and move them"), tuple(facts))
 

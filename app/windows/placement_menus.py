@@ -53,9 +53,16 @@ class PlacementMenus(QObject):
             return name
         if self._default is not None and same_places(placement, self._default):
             return self.automatic
-        base = self._chosen or (self.automatic if self._desk.applied is None else tr("Placement", "Loaded"))
-        edited = self._desk.pending > 0 or self._desk.applied is None
-        return filled(tr("Placement", "%1, edited"), base) if edited else tr("Placement", "Own placement")
+        if not self._desk.pending:
+            return tr("Placement", "Own placement")
+        return filled(tr("Placement", "%1, edited"), self._chosen or self._base_name())
+
+    def _base_name(self) -> str:
+        """What the edits began with."""
+        applied = self._desk.applied
+        if applied is None or (self._default is not None and same_places(applied, self._default)):
+            return self.automatic
+        return self._parts.library.name_of(applied) or tr("Placement", "Loaded")
 
     @property
     def automatic(self) -> str:

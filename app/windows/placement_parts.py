@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -14,7 +15,7 @@ from app.ops.placement_library import PlacementLibrary
 from app.ops.placement_machine import MachineChoice
 from app.ops.placement_measure import PlacementMeasure
 from app.store.chat_store import ChatStore
-from engine.api.pure import this_machine
+from engine.api.pure import Machine, this_machine
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,12 +34,17 @@ class PlacementParts:
 
 
 def make_placement(
-    store: ChatStore, bridge: EngineBridge, models: ModelOps, ui: UiThread, worker: ThreadPoolExecutor
+    store: ChatStore,
+    bridge: EngineBridge,
+    models: ModelOps,
+    ui: UiThread,
+    worker: ThreadPoolExecutor,
+    here: Callable[[], Machine] = this_machine,
 ) -> PlacementParts:
-    """All of it. From now on a model is loaded with the placement that it had last on this machine."""
-    machine = MachineChoice()
+    """All of it. From now on a model is loaded with the placement that it had last on this machine, which `here` finds."""
+    machine = MachineChoice(here)
     desk = PlacementDesk(ui, worker, machine=machine)
     library = PlacementLibrary(store, ui)
-    models.remembered = lambda path: library.used(path, this_machine())
+    models.remembered = lambda path: library.used(path, here())
     apply = PlacementApply(desk, bridge, models, library)
     return PlacementParts(desk, machine, library, apply, PlacementMeasure(bridge), bridge, models, ui, worker)

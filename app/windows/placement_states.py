@@ -10,7 +10,7 @@ from app.i18n import filled, tr
 from app.ops.placement_apply import Applied, Applying
 from app.placement.placement_page import PlacementPage
 from app.widgets.format import bytes_text, seconds_text
-from app.windows.placement_figures import over_sentence
+from app.windows.placement_figures import over_sentence, sentence_case
 from app.windows.placement_parts import PlacementParts
 
 
@@ -66,7 +66,7 @@ class PlacementStates(QObject):
         card, desk = self._page.state, self.desk
         if desk.state == "failed" and desk.outline is None:
             title = tr("Placement", "This model cannot be planned")
-            card.show_state("circle-alert", title, desk.failure, tr("Placement", "Choose another model"))
+            card.show_state("circle-alert", title, sentence_case(desk.failure), tr("Placement", "Choose another model"))
         elif desk.state == "estimating":
             title = tr("Placement", "Reading the header…")
             card.show_state("gauge", title, tr("Placement", "Sizes and speeds of every layer, before anything is loaded."))
@@ -80,7 +80,7 @@ class PlacementStates(QObject):
         lost = [row for row in desk.devices() if row.lost and desk.cards_of(row.device)]
         if self._parts.apply.failure and not self._parts.apply.running:
             again = tr("Placement", "Load again with it") if self._parts.apply.can_move() else ""
-            strip.show_notice(self._parts.apply.failure, "err", again, tr("Placement", "Dismiss"))
+            strip.show_notice(sentence_case(self._parts.apply.failure), "err", again, tr("Placement", "Dismiss"))
         elif self._question:
             name = self._parts.bridge.state.model.name if self._parts.bridge.state.model is not None else ""
             text = filled(tr("Placement", "%1 is answering. Loading ends that answer; its text is kept."), name)
