@@ -19,8 +19,10 @@ from engine.gguf.overrides import Override, override
 from engine.gguf.reader import read_gguf
 from engine.graph.build import build_graph
 from engine.hardware.topology_read import topology
+from engine.runtime.fallbacks import fallbacks_of
 from engine.runtime.loader import LoadedModel
 from engine.runtime.loader import load as load_weights
+from engine.service.holdings import HoldingWatch
 from engine.session.generate import Session
 from engine.session.prompt import PromptBuilder
 from engine.tokenizer.build import Tokenizer
@@ -55,6 +57,7 @@ class Loaded:
     templates: TemplateHelper
     warming: threading.Thread
     prefill_chunk: int
+    holding: HoldingWatch
 
     def renew_session(self, emit: Callable[[Event], None]) -> None:
         """Forgets the running answers and what the cache holds, after a fault in the midst of a step."""
@@ -104,7 +107,7 @@ def load(
         _close_templates(templates, warming)
         raise
     info = model_info(file, spec, path)
-    warnings = opened.warnings + info.warnings + too_many_threads(options.n_threads) + model.notes
+    warnings = opened.warnings + info.warnings + too_many_threads(options.n_threads)
     info = replace(info, n_ctx=model.n_ctx, isa=active_isa(), warnings=warnings)
     return Loaded(
         model=model,
@@ -115,6 +118,7 @@ def load(
         templates=templates,
         warming=warming,
         prefill_chunk=options.prefill_chunk,
+        holding=HoldingWatch(model),
     )
 
 
@@ -136,7 +140,16 @@ def _tokenizer_and_weights(
 def lying(info: ModelInfo, model: LoadedModel) -> ModelInfo:
     """The info with where the model lies by now."""
     devices = tuple(DeviceShare(str(device), name, nbytes) for device, name, nbytes in model.shares)
-    return replace(info, devices=devices, placement=model.placement, holdings=holdings_of(model))
+    base = tuple(one for one in info.warnings if one not in info.placement_notes)
+    return replace(
+        info,
+        warnings=base + model.notes,
+        placement_notes=model.notes,
+        devices=devices,
+        placement=model.placement,
+        holdings=holdings_of(model),
+        fallbacks=fallbacks_of(model),
+    )
 
 
 def holdings_of(model: LoadedModel) -> tuple[HoldingInfo, ...]:

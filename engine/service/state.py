@@ -12,6 +12,7 @@ from engine.api.values import RequestId
 from engine.hardware.sampler import Sampler
 from engine.service.loaded import Loaded
 from engine.service.mailbox import Mailbox
+from engine.service.migration import LOOK_S, Migration
 from kernels_pyx.executor import AbortFlag
 
 OWNER_LOOKS_S = 5.0
@@ -48,11 +49,17 @@ class State:
     loaded: Loaded | None = None
     watch: SensorWatch | None = None
     expert_watch: ExpertWatch | None = None
+    migration: Migration | None = None
 
     @property
     def answering(self) -> bool:
         """Whether there are answers to make."""
         return self.loaded is not None and not self.loaded.session.idle
+
+    def follow_move(self) -> None:
+        """Between two steps: carries on with a placement that is being applied."""
+        if self.migration is not None and self.migration.poll():
+            self.migration = None
 
     def breathe(self) -> None:
         """Called now and then in a long command: queued requests that were cancelled end, and readings that are due are sent."""
@@ -70,7 +77,9 @@ class State:
         watch.told, watch.due = tally.n_tokens, time.monotonic() + watch.period_s
 
     def read_sensors(self) -> None:
-        """Sends a reading when one is due."""
+        """Sends a reading when one is due, and looks at what the model holds."""
+        if self.loaded is not None:
+            self.loaded.holding.look()
         watch = self.watch
         if watch is None or time.monotonic() < watch.due:
             return
@@ -81,6 +90,8 @@ class State:
         """How long the thread may wait for a command: until a reading is due, not at all while there is work, None for ever."""
         if self.answering or (self.loaded is not None and self.loaded.model.settling):
             return 0
+        if self.migration is not None:
+            return LOOK_S
         waits = [] if self.watch is None else [max(0.0, self.watch.due - time.monotonic())]
         if self.loaded is not None and self.expert_watch is not None and self.loaded.model.experts is not None:
             untold = self.loaded.model.experts.n_tokens != self.expert_watch.told
@@ -91,6 +102,9 @@ class State:
 
     def drop_model(self) -> None:
         """Ends every answer and frees the model."""
+        if self.migration is not None:
+            migration, self.migration = self.migration, None
+            migration.abandon()
         if self.loaded is not None:
             loaded, self.loaded = self.loaded, None
             loaded.close()
