@@ -20,7 +20,8 @@ from engine.program.lane_transfer import LaneRecv, LaneSend
 from engine.program.plan import Lane, Plan, crossing_bytes
 from engine.runtime.cache_groups import CacheGroup
 from engine.runtime.gpu import GpuDevice, GpuMemory
-from engine.runtime.gpu_bind import NO_HOOKS, Bench, Call, Exchange, Resident, Run, bind
+from engine.runtime.gpu_bench import NO_HOOKS, Bench, Exchange, Resident, Run
+from engine.runtime.gpu_bind import Call, bind
 from engine.runtime.gpu_buffers import Formats, LaneTensors, StepShape, lane_tensors
 from engine.runtime.gpu_cache import GpuCache
 from engine.runtime.gpu_exchange import Copies, Neighbours

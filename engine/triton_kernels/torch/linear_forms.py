@@ -81,6 +81,21 @@ class LinearForms:
         choice.chosen.copy_(chosen)
         choice.weights.copy_(weights)
 
+    def prepare_route(
+        self,
+        x: Tensor,
+        norm: NormWeight | None,
+        acts: Acts,
+        router: Matrix,
+        bias: Tensor | None,
+        pick_bias: Tensor | None,
+        scores: Tensor,
+        choice: Choice,
+        routing: Routing,
+    ) -> bool:
+        """Nothing is gained by it here."""
+        return False
+
     def experts_up(
         self,
         acts: Acts,
