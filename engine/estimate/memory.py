@@ -16,7 +16,7 @@ from engine.errors import InvalidRequest, UnsupportedModel
 from engine.estimate.cache import BLOCK, CacheGroup, context_of, gpu_layer_bytes, layer_bytes, plan_groups, token_bytes
 from engine.estimate.derived import derived_info
 from engine.estimate.kernels import kernel_bytes
-from engine.estimate.pools import pool_bytes
+from engine.estimate.pools import PoolSums
 from engine.estimate.states import MAX_SNAPSHOT_BYTES, SNAPSHOT_SHARE, plan_slots, snapshot_budget, state_shapes
 from engine.estimate.workers import worker_bytes
 from engine.gguf.info import TensorInfo
@@ -135,6 +135,7 @@ class Estimator:
         self.machine = machine
         self.n_ctx = context_of(spec, options.n_ctx)
         self.uses = tensor_uses(graph)
+        self.pools = PoolSums(graph.ops, tensors)
         self._spec, self._graph, self.tensors, self._options = spec, graph, tensors, options
         self.context_bytes = context_bytes
         self.f32 = options.f32_activations
@@ -210,7 +211,7 @@ class Estimator:
         lanes = [(plan, lane) for plan in plans for lane in plan.lanes if lane.device == device]
         used = bool(lanes) or any(where == device for _, where in placement.units)
         kv, kept = self._cache(device, placement)
-        pooled, biases = pool_bytes(self._graph.ops, self.tensors, placement, device)
+        pooled, biases = self.pools.of(placement).get(device, (0, 0))
         return DeviceBytes(
             device=device,
             weights=self._weights(device, placement) + pooled,

@@ -23,6 +23,7 @@ from engine.estimate.work import ModelWork
 from engine.hardware.machine import Machine
 from engine.placement.options import LoadOptions
 from engine.placement.placement import Device, Gpu, Numa, Placement, default_placement
+from engine.placement.pools import with_sensible_pools
 from engine.placement.streaming import streams
 
 _FOLLOWS = ("kv", "state")
@@ -101,7 +102,7 @@ class Planner:
         return self._predicted(placement, self._bytes.refine(placement), depth, exact=True)
 
     def move(self, placement: Placement, units: Iterable[UnitId], device: Device) -> Placement:
-        """The placement with these units on a device. Caches and states go with their mixer."""
+        """The placement with these units on a device. Caches and states go with their mixer, pools that lose their sense go."""
         moved = set(units)
         moved |= {UnitId("mixer", unit.layer) for unit in moved if unit.kind in _FOLLOWS}
         mixers = {unit.layer for unit in moved if unit.kind == "mixer"}
@@ -109,7 +110,8 @@ class Planner:
         def goes(unit: UnitId) -> bool:
             return unit in moved or (unit.kind in _FOLLOWS and unit.layer in mixers)
 
-        return replace(placement, units=tuple((unit, device if goes(unit) else where) for unit, where in placement.units))
+        places = tuple((unit, device if goes(unit) else where) for unit, where in placement.units)
+        return with_sensible_pools(replace(placement, units=places))
 
     def refusal(self, placement: Placement, units: Iterable[UnitId], device: Device) -> str:
         """Why these units cannot lie on the device, and what can be done; "": they can."""
@@ -183,9 +185,13 @@ class Planner:
         if not estimate.fits:
             device, limit = estimate.limit.device, "room"
         colours = self._bytes.sums.colours(placement.places)
+        copies = self.estimator.pools.of(placement)
         bound = max(part.bound for part in decode.parts.values())
         return Prediction(
-            devices=tuple(self._device(one, colours.get(one.device, (0, 0, 0)), decode, prefill) for one in estimate.devices),
+            devices=tuple(
+                self._device(one, colours.get(one.device, (0, 0, 0)), copies.get(one.device, (0, 0)), decode, prefill)
+                for one in estimate.devices
+            ),
             decode_tok_s=1.0 / decode.seconds,
             prefill_tok_s=self.work.rows / prefill.seconds,
             load_s=self._load_s(estimate),
@@ -214,9 +220,16 @@ class Planner:
         return 0.5 + sum(one.weights for one in estimate.devices if isinstance(one.device, Gpu)) / rate
 
     def _device(
-        self, owners: DeviceBytes, weights: tuple[int, int, int], decode: StepTime, prefill: StepTime
+        self,
+        owners: DeviceBytes,
+        weights: tuple[int, int, int],
+        copies: tuple[int, int],
+        decode: StepTime,
+        prefill: StepTime,
     ) -> DevicePrediction:
+        """copies: bytes of pools of experts and of their biases."""
         attention, experts, ffn = weights
+        experts += copies[0]
         kv = owners.kv + owners.kept_windows + owners.state
         return DevicePrediction(
             device=owners.device,

@@ -16,7 +16,7 @@ from engine.estimate.memory import LOGIT_ROWS, DeviceBytes, Estimate, Estimator
 from engine.estimate.sums import UnitSums
 from engine.estimate.work import Shape
 from engine.placement.options import KvType
-from engine.placement.placement import Device, Gpu, Numa, Placement
+from engine.placement.placement import Device, Gpu, Numa, Placement, Pool
 from engine.placement.streaming import aligned
 from engine.program.lower import DECODE_BUCKETS
 
@@ -28,7 +28,7 @@ sends must stay until it is known to have been read. Scattered placements keep a
 KNOWN = 256
 """Refined placements that are remembered."""
 
-_Key = tuple[tuple[tuple[UnitId, Device], ...], KvType, KvType, int]
+_Key = tuple[tuple[tuple[UnitId, Device], ...], KvType, KvType, int, tuple[Pool, ...]]
 
 
 @dataclass(slots=True)
@@ -103,17 +103,18 @@ class QuickBytes:
         here: set[Device] = {*(Numa(one.node) for one in machine.nodes), *(Gpu(one.index) for one in machine.gpus)}
         used = set(placement.places.values())
         sums = self.sums.of(placement, beside)
+        pools = self._full.pools.of(placement)
         lanes = self._lanes(placement, beside)
         n_nodes = sum(isinstance(one, Numa) for one in used)
         devices = []
         for device in sorted(here | used):
             weights, derived, kv, kept, state, passing = sums.get(device, (0,) * 6)
-            lane = lanes.get(device)
+            lane, (copies, biases) = lanes.get(device), pools.get(device, (0, 0))
             devices.append(
                 DeviceBytes(
                     device=device,
-                    weights=weights,
-                    derived=derived if device in used else 0,
+                    weights=weights + copies,
+                    derived=derived + biases if device in used else 0,
                     kv=kv,
                     kept_windows=kept,
                     state=state,
@@ -141,9 +142,11 @@ class QuickBytes:
         embed, head = places[UnitId("embed")], places[UnitId("head")]
         seen: set[tuple[Shape, tuple[Device | None, ...]]] = set()
         before = embed
-        for shape, ids in zip(self._fragments.shapes, self._ids, strict=True):
+        for layer, (shape, ids) in enumerate(zip(self._fragments.shapes, self._ids, strict=True)):
             where = tuple(places.get(unit) for unit in ids)
             mixer, ffn = where[0], where[1]
+            if placement.pools and placement.pool_of(layer) is not None:
+                self._pooled(shape, where, kinds, found, extra=extra)
             assert mixer is not None and ffn is not None
             if before != mixer:
                 for one in (before, mixer):
@@ -172,6 +175,22 @@ class QuickBytes:
                 part = self._fragments.ends(unit, 1 if isinstance(device, Gpu) else -1, kind)
                 found.setdefault(device, _Lanes()).add(label, part)
 
+    def _pooled(
+        self,
+        shape: Shape,
+        where: tuple[Device | None, ...],
+        kinds: tuple[Kind, ...],
+        found: dict[Device, _Lanes],
+        *,
+        extra: bool,
+    ) -> None:
+        """What a pool needs to compute: what experts as a whole on its GPU would."""
+        gpu = where[1]
+        assert gpu is not None
+        numbers, pattern = _pattern((*where[:3], gpu))
+        for kind in kinds:
+            found.setdefault(gpu, _Lanes()).add(_label(kind, extra), self._fragments.of(shape, pattern, kind)[numbers[gpu]])
+
     def _arena(self, device: Device, lane: _Lanes) -> int:
         width = 4 * self._spec.n_embd
         more = STAYS["gpu" if isinstance(device, Gpu) else "node between others" if lane.crossing else "node"]
@@ -196,7 +215,7 @@ def _label(kind: Kind, extra: bool) -> Kind:
 
 
 def _key(placement: Placement) -> _Key:
-    return placement.units, placement.k_type, placement.v_type, placement.workers.n_workers
+    return placement.units, placement.k_type, placement.v_type, placement.workers.n_workers, placement.pools
 
 
 def _pattern(where: tuple[Device | None, ...]) -> tuple[dict[Device, int], Pattern]:

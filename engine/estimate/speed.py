@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from engine.arch.spec import ModelSpec, MoeFfn
 from engine.arch.units import UnitId, UnitKind
+from engine.estimate.pools import expected_hits
 from engine.estimate.roofline import Part, Roofline
 from engine.estimate.work import ModelWork, Style
 from engine.placement.placement import Device, Gpu, Numa, Placement
@@ -16,7 +17,7 @@ from engine.placement.streaming import LEAST_ROWS
 from engine.program.fuse import Phase
 
 _PARTS: tuple[UnitKind, ...] = ("mixer", "ffn", "shared", "experts")
-_Key = tuple[int, tuple[Device | None, ...], Device, Phase, int]
+_Key = tuple[int, tuple[Device | None, ...], Device, Phase, int, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +66,7 @@ class Speed:
         where = placement.places
         for i in range(self._spec.n_layers):
             devices = tuple(where.get(unit) for unit in self._ids(i))
-            key = (self._work.shapes[i], devices, at, phase, depth)
+            key = (self._work.shapes[i], devices, at, phase, depth, self._hits(placement, i) if placement.pools else 0.0)
             layer = self._known.get(key)
             if layer is None:
                 layer = self._known[key] = self._layer(i, *key)
@@ -83,7 +84,14 @@ class Speed:
     def _ids(self, layer: int) -> tuple[UnitId, ...]:
         return tuple(UnitId(kind, layer) for kind in _PARTS)
 
-    def _layer(self, i: int, shape: int, devices: tuple[Device | None, ...], at: Device, phase: Phase, depth: int) -> _Layer:
+    def _hits(self, placement: Placement, layer: int) -> float:
+        """The share of a layer's passes that its pool is expected to take, of decoded tokens."""
+        pool, ffn = placement.pool_of(layer), self._spec.blocks[layer].ffn
+        return 0.0 if pool is None or not isinstance(ffn, MoeFfn) else expected_hits(len(pool.experts), ffn.n_experts)
+
+    def _layer(
+        self, i: int, shape: int, devices: tuple[Device | None, ...], at: Device, phase: Phase, depth: int, hits: float
+    ) -> _Layer:
         mixer, ffn, shared, experts = devices
         assert mixer is not None and ffn is not None
         rows = self._work.rows if phase == "prefill" else 1
@@ -104,17 +112,33 @@ class Speed:
             if shared is not None:
                 beside = take("shared", shared) + 2 * self._cross(ffn, shared, rows)
             far = 2 * self._cross(ffn, experts, rows)
-            routed = self._routed(i, shape, ffn, experts, phase, depth, parts)
+            routed = self._routed(i, shape, ffn, experts, phase, depth, hits, parts)
             crossing += far
             apart = shared is not None and shared != experts
             seconds += max(beside, routed + far) if apart else beside + routed + far
         return _Layer(seconds, tuple(parts), crossing, ffn)
 
     def _routed(
-        self, i: int, shape: int, ffn: Device, experts: Device, phase: Phase, depth: int, parts: list[tuple[Device, Part]]
+        self,
+        i: int,
+        shape: int,
+        ffn: Device,
+        experts: Device,
+        phase: Phase,
+        depth: int,
+        hits: float,
+        parts: list[tuple[Device, Part]],
     ) -> float:
-        """The experts of a layer, where they lie or, in a long chunk, on the GPU of the router while the next ones arrive."""
+        """The experts of a layer, where they lie or, in a long chunk, on the GPU of the router while the next ones arrive.
+
+        hits: of a decoded token's, the share that a pool on that GPU takes, while the CPU computes the others.
+        """
         here = self._part("experts", i, shape, experts, phase, depth)
+        if hits and phase == "decode":
+            pooled = self._part("experts", i, shape, ffn, phase, depth)
+            there, rest = _shared_out(pooled, hits), _shared_out(here, 1 - hits)
+            parts += [(ffn, there), (experts, rest)]
+            return max(there.seconds, rest.seconds)
         if phase == "prefill" and self._streams and isinstance(ffn, Gpu) and isinstance(experts, Numa):
             there = self._part("experts", i, shape, ffn, phase, depth)
             nbytes = sum(op.nbytes for op in self._work.of(UnitId("experts", i), phase, "gpu"))
@@ -147,3 +171,8 @@ class Speed:
         """Of a layer's experts, the part that a token passes."""
         ffn = self._spec.blocks[layer].ffn
         return ffn.n_used / ffn.n_experts if isinstance(ffn, MoeFfn) else 1.0
+
+
+def _shared_out(part: Part, share: float) -> Part:
+    """The same for a share of what is read and multiplied; meetings and launches stay."""
+    return Part(share * part.read, share * part.multiply, part.fixed, share * part.bound)
