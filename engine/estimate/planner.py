@@ -156,7 +156,7 @@ class Planner:
 
     def unit_bytes(self, placement: Placement) -> dict[UnitId, int]:
         """Bytes of the tensors of each unit, of a cache or of the states of a layer."""
-        return self.estimator.unit_bytes(placement)
+        return self._bytes.sums.by_unit(placement)
 
     def unit_ms(self, unit: UnitId, device: Device) -> float:
         """Milliseconds of a decoded token that a unit takes on a device."""
