@@ -79,22 +79,20 @@ class QuickBytes:
         return found
 
     def prepare(self, placement: Placement) -> None:
-        """Lowers the layers that one unit more or less elsewhere would make."""
+        """Lowers the layers that one unit elsewhere would make, or all units, or all but the experts."""
         machine = self._full.machine
         devices: tuple[Device, ...] = (
             *(Numa(one.node) for one in machine.nodes[:2]),
-            *(Gpu(one.index) for one in machine.gpus[:2]),
+            *(Gpu(one.index) for one in machine.gpus[:3]),
         )
         places = placement.places
-        around = {
-            (shape, tuple(places.get(unit) for unit in ids)) for shape, ids in zip(self._fragments.shapes, self._ids, strict=True)
-        }
-        for shape, where in around:
-            for i, device in enumerate(where):
-                for there in devices if device is not None else ():
-                    changed: list[Device | None] = list(where)
-                    changed[i] = there
-                    _, pattern = _pattern(tuple(changed))
+        wheres = [tuple(places.get(unit) for unit in ids) for ids in self._ids]
+        ways = (*((i,) for i in range(len(PLACED))), (0, 1, 2), (0, 1, 2, 3))
+        for shape, where in dict.fromkeys(zip(self._fragments.shapes, wheres, strict=True)):
+            for way in ways:
+                for device in devices:
+                    changed = tuple(device if i in way and one is not None else one for i, one in enumerate(where))
+                    _, pattern = _pattern(changed)
                     for kind in self._full.kinds:
                         self._fragments.of(shape, pattern, kind)
 
