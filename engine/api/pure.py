@@ -7,6 +7,7 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
+from engine.api.interchange import Equivalent, Resolution, Tool, equivalent_commands, import_rules
 from engine.api.model_info import model_info
 from engine.api.values import LoadOptions, ModelInfo
 from engine.arch.registry import build_spec
@@ -35,6 +36,7 @@ __all__ = [
     "ContextPlan",
     "Device",
     "DevicePrediction",
+    "Equivalent",
     "Gpu",
     "GpuInfo",
     "Limit",
@@ -45,9 +47,13 @@ __all__ = [
     "Placement",
     "Planner",
     "Prediction",
+    "Resolution",
+    "Tool",
     "UnitFacts",
     "UnitId",
     "UnitKind",
+    "equivalent_commands",
+    "import_rules",
     "load_rates",
     "machine_fingerprint",
     "machine_of",

@@ -16,6 +16,7 @@ from engine.errors import InvalidRequest, UnsupportedModel
 from engine.estimate.cache import BLOCK, CacheGroup, context_of, gpu_layer_bytes, layer_bytes, plan_groups, token_bytes
 from engine.estimate.derived import derived_info
 from engine.estimate.kernels import kernel_bytes
+from engine.estimate.pools import pool_bytes
 from engine.estimate.states import MAX_SNAPSHOT_BYTES, SNAPSHOT_SHARE, plan_slots, snapshot_budget, state_shapes
 from engine.estimate.workers import worker_bytes
 from engine.gguf.info import TensorInfo
@@ -31,7 +32,7 @@ from engine.program.fuse import Phase
 from engine.program.lane_latent import ABSORBED_ROWS
 from engine.program.lower import DECODE_BUCKETS, lower_lanes
 from engine.program.outline import outline_lanes
-from engine.program.plan import Lane, Plan
+from engine.program.plan import Lane, Plan, crossing_bytes
 from engine.quants.formats import BY_ID
 from engine.quants.padding import padded_bytes
 
@@ -209,14 +210,15 @@ class Estimator:
         lanes = [(plan, lane) for plan in plans for lane in plan.lanes if lane.device == device]
         used = bool(lanes) or any(where == device for _, where in placement.units)
         kv, kept = self._cache(device, placement)
+        pooled, biases = pool_bytes(self._graph.ops, self.tensors, placement, device)
         return DeviceBytes(
             device=device,
-            weights=self._weights(device, placement),
-            derived=self._derived(device, beside or placement) if used else 0,
+            weights=self._weights(device, placement) + pooled,
+            derived=self._derived(device, beside or placement) + biases if used else 0,
             kv=kv,
             kept_windows=kept,
             state=self._state(device, placement),
-            workspace=max((lane.arena_bytes for _, lane in lanes), default=0) + self._passing(device, placement, beside),
+            workspace=_working(lanes) + self._passing(device, placement, beside),
             other=self._other(device, placement, lanes) if used else 0,
             capacity=self.capacity(device, sum(isinstance(one, Numa) for one in placement.devices)),
         )
@@ -340,6 +342,12 @@ class Estimator:
             return logits
         kept = max((kernel_bytes(lane, plan.max_rows, self.tensors, f32=self.f32) for plan, lane in lanes), default=0)
         return self.context_bytes + logits + kept
+
+
+def _working(lanes: list[tuple[Plan, Lane]]) -> int:
+    """What a device's lanes compute in, and what rows go through that cross."""
+    arena = max((lane.arena_bytes for _, lane in lanes), default=0)
+    return arena + max((crossing_bytes(plan, lane) for plan, lane in lanes if isinstance(lane.device, Gpu)), default=0)
 
 
 def _check(uses: tuple[TensorUse, ...], tensors: Mapping[str, TensorInfo], chunk: int) -> None:

@@ -152,6 +152,10 @@ class Planner:
         before = self._quickly(placement)
         return plan_context(placement, other.n_ctx, before, other._quickly, other.fix)
 
+    def unit_bytes(self, placement: Placement) -> dict[UnitId, int]:
+        """Bytes of the tensors of each unit, of a cache or of the states of a layer."""
+        return self._bytes.sums.by_unit(placement)
+
     def unit_ms(self, unit: UnitId, device: Device) -> float:
         """Milliseconds of a decoded token that a unit takes on a device."""
         return 1e3 * self._speed.unit(unit, device).seconds

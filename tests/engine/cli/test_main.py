@@ -116,5 +116,7 @@ def test_every_command_has_a_module_name() -> None:
         "estimate",
         "fit",
         "placement",
+        "topology",
+        "sensors",
     } == set(cli.COMMANDS)
     assert cli.is_command("inspect") and cli.is_command("--version") and not cli.is_command("model.gguf")

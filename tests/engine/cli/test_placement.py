@@ -54,13 +54,14 @@ def test_export_of_an_import_returns_the_rules_unchanged(
     assert out_of(capsys, "placement", "export", path, "--to", "llama.cpp") == f"{flags}\n"
 
 
-def test_other_flags_are_left_out_of_the_rules_and_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_other_flags_are_kept_and_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     script = tmp_path / "run.sh"
-    script.write_text("./llama-server -m x.gguf \\\n  -c 32768 -ngl 99 -ot 'exps=CPU'\n", encoding="utf-8")
+    text = "./llama-server -m x.gguf \\\n  -c 32768 -ngl 99 -ot 'exps=CPU' --jinja"
+    script.write_text(f"{text}\n", encoding="utf-8")
     path = str(tmp_path / "p.json")
     assert main(["placement", "import", str(script), "-o", path]) == 0
-    assert "left out: -m x.gguf -c 32768" in capsys.readouterr().err
-    assert out_of(capsys, "placement", "export", path) == "-ngl 99 -ot exps=CPU\n"
+    assert "kept as they are: --jinja" in capsys.readouterr().err
+    assert out_of(capsys, "placement", "export", path) == f"{text}\n"
 
 
 def test_tensors_prints_the_map_of_the_tool_itself(capsys: pytest.CaptureFixture[str], machine: str) -> None:
