@@ -16,12 +16,12 @@ from engine.errors import InvalidRequest, UnsupportedModel
 from engine.estimate.cache import BLOCK, CacheGroup, context_of, gpu_layer_bytes, layer_bytes, plan_groups, token_bytes
 from engine.estimate.derived import derived_info
 from engine.estimate.kernels import kernel_bytes
-from engine.estimate.pools import PoolSums
+from engine.estimate.pools import pool_bytes
 from engine.estimate.states import MAX_SNAPSHOT_BYTES, SNAPSHOT_SHARE, plan_slots, snapshot_budget, state_shapes
 from engine.estimate.workers import worker_bytes
 from engine.gguf.info import TensorInfo
 from engine.graph.ops import Attention as AttentionOp
-from engine.graph.ops import Graph, LatentStore
+from engine.graph.ops import Experts, Graph, LatentStore
 from engine.graph.ops import Rope as RopeOp
 from engine.hardware.machine import Machine
 from engine.placement.options import KvType, LoadOptions
@@ -135,7 +135,6 @@ class Estimator:
         self.machine = machine
         self.n_ctx = context_of(spec, options.n_ctx)
         self.uses = tensor_uses(graph)
-        self.pools = PoolSums(graph.ops, tensors)
         self._spec, self._graph, self.tensors, self._options = spec, graph, tensors, options
         self.context_bytes = context_bytes
         self.f32 = options.f32_activations
@@ -202,6 +201,10 @@ class Estimator:
         slots, _ = plan_slots(self._spec, self.snapshot_budget(placement))
         return found | {UnitId("state", layer): 4 * slots * shape.state_floats for layer, shape in state_shapes(self._spec)}
 
+    def experts(self) -> tuple[Experts, ...]:
+        """The ops of all experts."""
+        return tuple(op for op in self._graph.ops if isinstance(op, Experts))
+
     def without_gpu_kernels(self) -> frozenset[UnitId]:
         """Units with a matrix of a format that GPUs do not read: those that are exact but slow on the CPU too."""
         matrices = (use for use in self.uses if use.use == "matrix")
@@ -211,7 +214,7 @@ class Estimator:
         lanes = [(plan, lane) for plan in plans for lane in plan.lanes if lane.device == device]
         used = bool(lanes) or any(where == device for _, where in placement.units)
         kv, kept = self._cache(device, placement)
-        pooled, biases = self.pools.of(placement).get(device, (0, 0))
+        pooled, biases = pool_bytes(self._graph.ops, self.tensors, placement, device)
         return DeviceBytes(
             device=device,
             weights=self._weights(device, placement) + pooled,

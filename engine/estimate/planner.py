@@ -102,7 +102,8 @@ class Planner:
         return self._predicted(placement, self._bytes.refine(placement), depth, exact=True)
 
     def move(self, placement: Placement, units: Iterable[UnitId], device: Device) -> Placement:
-        """The placement with these units on a device. Caches and states go with their mixer, pools that lose their sense go."""
+        """The placement with these units on a device. Caches and states go with their mixer; pools that lose
+        their sense are dropped."""
         moved = set(units)
         moved |= {UnitId("mixer", unit.layer) for unit in moved if unit.kind in _FOLLOWS}
         mixers = {unit.layer for unit in moved if unit.kind == "mixer"}
@@ -110,8 +111,8 @@ class Planner:
         def goes(unit: UnitId) -> bool:
             return unit in moved or (unit.kind in _FOLLOWS and unit.layer in mixers)
 
-        places = tuple((unit, device if goes(unit) else where) for unit, where in placement.units)
-        return with_sensible_pools(replace(placement, units=places))
+        units_there = tuple((unit, device if goes(unit) else where) for unit, where in placement.units)
+        return with_sensible_pools(replace(placement, units=units_there))
 
     def refusal(self, placement: Placement, units: Iterable[UnitId], device: Device) -> str:
         """Why these units cannot lie on the device, and what can be done; "": they can."""
@@ -184,14 +185,10 @@ class Planner:
         device, limit = self._limit(decode)
         if not estimate.fits:
             device, limit = estimate.limit.device, "room"
-        colours = self._bytes.sums.colours(placement.places)
-        copies = self.estimator.pools.of(placement)
+        colours = self._bytes.sums.colours(placement)
         bound = max(part.bound for part in decode.parts.values())
         return Prediction(
-            devices=tuple(
-                self._device(one, colours.get(one.device, (0, 0, 0)), copies.get(one.device, (0, 0)), decode, prefill)
-                for one in estimate.devices
-            ),
+            devices=tuple(self._device(one, colours.get(one.device, (0, 0, 0)), decode, prefill) for one in estimate.devices),
             decode_tok_s=1.0 / decode.seconds,
             prefill_tok_s=self.work.rows / prefill.seconds,
             load_s=self._load_s(estimate),
@@ -220,16 +217,9 @@ class Planner:
         return 0.5 + sum(one.weights for one in estimate.devices if isinstance(one.device, Gpu)) / rate
 
     def _device(
-        self,
-        owners: DeviceBytes,
-        weights: tuple[int, int, int],
-        copies: tuple[int, int],
-        decode: StepTime,
-        prefill: StepTime,
+        self, owners: DeviceBytes, weights: tuple[int, int, int], decode: StepTime, prefill: StepTime
     ) -> DevicePrediction:
-        """copies: bytes of pools of experts and of their biases."""
         attention, experts, ffn = weights
-        experts += copies[0]
         kv = owners.kv + owners.kept_windows + owners.state
         return DevicePrediction(
             device=owners.device,

@@ -10,13 +10,13 @@ from typing import Any
 def free_bytes(root: Path = Path("/")) -> int:
     """Bytes that can be taken without anything being swapped or killed: free, or cached files. root: where /proc and /sys lie."""
     return min(
-        [_system().available, *(limit - used for limit, used in groups(root))],
+        [int(_system().available), *(limit - used for limit, used in groups(root))],
     )
 
 
 def total_bytes(root: Path = Path("/")) -> int:
     """Bytes of memory that this process can ever have."""
-    return min([_system().total, *(limit for limit, _ in groups(root))])
+    return min([int(_system().total), *(limit for limit, _ in groups(root))])
 
 
 def groups(root: Path) -> Iterator[tuple[int, int]]:
