@@ -134,7 +134,7 @@ def _without_prefix(words: Sequence[Word]) -> tuple[tuple[Word, ...], tuple[str,
         taken, at, left = [name], 1, _ARGUMENTS.get(name, 0)
         while at < len(rest) and (rest[at].text.startswith("-") or left or (name == "env" and "=" in rest[at].text)):
             option = rest[at].text
-            left -= not option.startswith("-")
+            left = max(0, left - (not option.startswith("-")))
             taken.append(option)
             at += 1
             if option in _WRAPPERS[name] and at < len(rest):
