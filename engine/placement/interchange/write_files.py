@@ -53,9 +53,9 @@ def write_config(written: Written) -> Text:
     layers, head = written.of_kind("mixer"), written.place("head")
     order = [layers[one] for one in sorted(layers)]
     first = next((i for i, where in enumerate(order) if isinstance(where, Gpu)), len(order))
-    n = len(order) - first + (isinstance(head, Gpu) and bool(order))
+    n = len(order) - first + (written.n_extra if first < len(order) else 0) + isinstance(head, Gpu)
     value: dict[str, object] = {"model_path": written.model_path} if written.model_path else {}
-    value["n_gpu_layers"] = n + written.n_extra if n else 0
+    value["n_gpu_layers"] = n
     if written.options is not None:
         value |= _numbers(written)
     return Text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", tuple(_not_in_config(written, first)))
@@ -90,7 +90,7 @@ def _not_in_config(written: Written, first: int) -> list[str]:
         notes.append("config.json does not say which GPU a layer lies on")
     if (written.k_type, written.v_type) != ("f16", "f16"):
         notes.append("config.json has no key for the type of the cache on GPUs")
-    if isinstance(written.place("head"), Gpu) != (first < written.n_layers) and written.n_layers:
+    if first < written.n_layers and isinstance(written.place("head"), Numa):
         notes.append("config.json counts the output as one more layer behind the last: it cannot lie elsewhere by itself")
     return notes + list(_pools(written))
 
