@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from engine.api.values import ChatMessage, LoadOptions, PoolMode, RequestId, SamplingParams
+from engine.api.values import ChatMessage, LoadOptions, Placement, PoolMode, RequestId, SamplingParams
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +67,32 @@ class Cancel:
 
 @dataclass(frozen=True, slots=True)
 class WatchSensors:
-    """Starts (period_s > 0) or stops (0) Sensors events. Ends at once; the events carry this request's id."""
+    """Starts (period_s > 0) or stops (0) Sensors events, and Counters while a model is loaded. Ends at once; the events carry
+    this request's id, and come from a thread of their own. details: cards also tell which programs hold their memory and what
+    crosses their links, which some drivers are slow to tell."""
 
     request_id: RequestId
     period_s: float
+    details: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ApplyPlacement:
+    """Moves what differs between the placement of the loaded model and this one, while answers go on; they go on in the new
+    placement between two steps, with all that their caches hold. A failure or a Cancel leaves everything as it was.
+
+    One at a time. Events: MigrationProgress*, PlacementApplied.
+    """
+
+    request_id: RequestId
+    placement: Placement
+
+
+@dataclass(frozen=True, slots=True)
+class AskHoldings:
+    """What the loaded model holds by now. Events: Holdings."""
+
+    request_id: RequestId
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,4 +131,16 @@ class ComparePools:
     n_pairs: int = 8
 
 
-Command = LoadModel | UnloadModel | Generate | CountTokens | Cancel | WatchSensors | WatchExperts | UsePools | ComparePools
+Command = (
+    LoadModel
+    | UnloadModel
+    | Generate
+    | CountTokens
+    | Cancel
+    | WatchSensors
+    | ApplyPlacement
+    | AskHoldings
+    | WatchExperts
+    | UsePools
+    | ComparePools
+)

@@ -5,7 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
-from engine.api.values import FinishReason, HardwareSnapshot, ModelInfo, PoolMode, RequestId, Usage
+from engine.api.values import (
+    EngineSample,
+    FinishReason,
+    HardwareSnapshot,
+    HoldingInfo,
+    HoldingTrend,
+    ModelInfo,
+    PoolMode,
+    RequestId,
+    Usage,
+)
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -166,6 +176,47 @@ class PoolsCompared:
 
 
 @dataclass(frozen=True, slots=True)
+class MigrationProgress:
+    """phase `room` (memory is taken and the steps are planned), `weights` (bytes that are on their way), `warmup` (steps that are
+    made ready), `switch` (caches and states follow, between two steps)."""
+
+    request_id: RequestId
+    phase: Literal["room", "weights", "warmup", "switch"]
+    done_bytes: int
+    total_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class PlacementApplied:
+    """The model lies as it was asked for, which `info` tells. moved_bytes: weights, caches, states that went to another device;
+    pause_s: how long answers stood still for the switch."""
+
+    request_id: RequestId
+    info: ModelInfo
+    moved_bytes: int
+    pause_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Holdings:
+    """Answer to AskHoldings. off_node_share: of the sampled pages of each node's memory, the part that lies on another node, None
+    where this cannot be told."""
+
+    request_id: RequestId
+    holdings: tuple[HoldingInfo, ...]
+    trends: tuple[HoldingTrend, ...]
+    off_node_share: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Counters:
+    """What the engine itself did since the Counters before; sent with Sensors, on the same clock."""
+
+    request_id: RequestId
+    sample: EngineSample
+
+
+@dataclass(frozen=True, slots=True)
 class Finished:
     """The request ended as asked (or was cancelled)."""
 
@@ -196,9 +247,13 @@ Event = (
     | TokenCount
     | Notice
     | Sensors
+    | MigrationProgress
+    | PlacementApplied
+    | Holdings
     | ExpertCounts
     | PoolStats
     | PoolsCompared
+    | Counters
     | Finished
     | Failed
 )

@@ -16,6 +16,7 @@ from engine.errors import InvalidRequest, UnsupportedModel
 from engine.estimate.cache import BLOCK, CacheGroup, context_of, gpu_layer_bytes, layer_bytes, plan_groups, token_bytes
 from engine.estimate.derived import derived_info
 from engine.estimate.kernels import kernel_bytes
+from engine.estimate.pools import pool_bytes
 from engine.estimate.states import MAX_SNAPSHOT_BYTES, SNAPSHOT_SHARE, plan_slots, snapshot_budget, state_shapes
 from engine.estimate.workers import worker_bytes
 from engine.gguf.info import TensorInfo
@@ -23,7 +24,7 @@ from engine.graph.ops import Attention as AttentionOp
 from engine.graph.ops import Graph, LatentStore
 from engine.graph.ops import Rope as RopeOp
 from engine.hardware.machine import Machine
-from engine.placement.options import LoadOptions
+from engine.placement.options import KvType, LoadOptions
 from engine.placement.placement import Device, Gpu, Numa, Placement
 from engine.placement.streaming import CHUNK_BYTES, CHUNKS, placement_for_prefill, ring_bytes, streams
 from engine.placement.tensors import TensorUse, tensor_uses
@@ -31,7 +32,7 @@ from engine.program.fuse import Phase
 from engine.program.lane_latent import ABSORBED_ROWS
 from engine.program.lower import DECODE_BUCKETS, lower_lanes
 from engine.program.outline import outline_lanes
-from engine.program.plan import Lane, Plan
+from engine.program.plan import Lane, Plan, crossing_bytes
 from engine.quants.formats import BY_ID
 from engine.quants.padding import padded_bytes
 
@@ -141,6 +142,8 @@ class Estimator:
         self._chunk = min(options.prefill_chunk, self.n_ctx)
         self.largest_chunk = max(self._chunk, DECODE_BUCKETS[-1] + 1)
         self._tables = self.layer_tables()
+        self._layer_groups = groups_of(spec)
+        self._known_groups: dict[tuple[KvType, KvType], tuple[CacheGroup, ...]] = {}
         _check(self.uses, tensors, self._chunk)
 
     def estimate(self, placement: Placement) -> Estimate:
@@ -207,14 +210,15 @@ class Estimator:
         lanes = [(plan, lane) for plan in plans for lane in plan.lanes if lane.device == device]
         used = bool(lanes) or any(where == device for _, where in placement.units)
         kv, kept = self._cache(device, placement)
+        pooled, biases = pool_bytes(self._graph.ops, self.tensors, placement, device)
         return DeviceBytes(
             device=device,
-            weights=self._weights(device, placement),
-            derived=self._derived(device, beside or placement) if used else 0,
+            weights=self._weights(device, placement) + pooled,
+            derived=self._derived(device, beside or placement) + biases if used else 0,
             kv=kv,
             kept_windows=kept,
             state=self._state(device, placement),
-            workspace=max((lane.arena_bytes for _, lane in lanes), default=0) + self._passing(device, placement, beside),
+            workspace=_working(lanes) + self._passing(device, placement, beside),
             other=self._other(device, placement, lanes) if used else 0,
             capacity=self.capacity(device, sum(isinstance(one, Numa) for one in placement.devices)),
         )
@@ -290,19 +294,21 @@ class Estimator:
         return found
 
     def _groups(self, placement: Placement) -> tuple[CacheGroup, ...]:
-        per_token = token_bytes(self._spec, placement.k_type, placement.v_type)
-        blocks = tuple(BLOCK * one for one in per_token)
-        return plan_groups(self._spec, self.n_ctx, self._chunk, blocks, self.machine.ram_bytes)
+        types = placement.k_type, placement.v_type
+        if types not in self._known_groups:
+            blocks = tuple(BLOCK * one for one in token_bytes(self._spec, *types))
+            self._known_groups[types] = plan_groups(self._spec, self.n_ctx, self._chunk, blocks, self.machine.ram_bytes)
+        return self._known_groups[types]
 
     def _cache(self, device: Device, placement: Placement) -> tuple[int, int]:
         """Bytes of keys and values: of one sequence, and of what is kept beside it."""
-        layers = [layer for layer in groups_of(self._spec) if placement.device_of(UnitId("kv", layer)) == device]
+        layers = [layer for layer in self._layer_groups if placement.device_of(UnitId("kv", layer)) == device]
         pairs = [self.layer_cache(layer, device, placement) for layer in layers]
         return sum(kv for kv, _ in pairs), sum(kept for _, kept in pairs)
 
     def layer_cache(self, layer: int, device: Device, placement: Placement) -> tuple[int, int]:
         """The same of one layer, were it on this device."""
-        group = self._groups(placement)[groups_of(self._spec)[layer]]
+        group = self._groups(placement)[self._layer_groups[layer]]
         spare = group.n_blocks - group.n_needed
         if isinstance(device, Gpu):  # one block more: what padding rows write
             block = gpu_layer_bytes(self._spec, layer, placement.k_type, placement.v_type)
@@ -336,6 +342,12 @@ class Estimator:
             return logits
         kept = max((kernel_bytes(lane, plan.max_rows, self.tensors, f32=self.f32) for plan, lane in lanes), default=0)
         return self.context_bytes + logits + kept
+
+
+def _working(lanes: list[tuple[Plan, Lane]]) -> int:
+    """What a device's lanes compute in, and what rows go through that cross."""
+    arena = max((lane.arena_bytes for _, lane in lanes), default=0)
+    return arena + max((crossing_bytes(plan, lane) for plan, lane in lanes if isinstance(lane.device, Gpu)), default=0)
 
 
 def _check(uses: tuple[TensorUse, ...], tensors: Mapping[str, TensorInfo], chunk: int) -> None:

@@ -69,7 +69,7 @@ class FormatRates:
     unpack_ns: float
 
 
-FAST = FormatRates(25.0, 0.85, 330.0, 0.35)
+FAST = FormatRates(25.0, 0.85, 330.0, 0.06)
 EXACT = FormatRates(4.0, 0.3, 40.0, 1.0)
 FLOAT = FormatRates(23.0, 0.8, 105.0, 0.3)
 """Of formats with kernels of their own, of those that are multiplied exactly, of plain numbers: cores with 512-bit vectors."""
@@ -79,8 +79,8 @@ FLOAT = FormatRates(23.0, 0.8, 105.0, 0.3)
 class NodeRates:
     """One node of memory and its cores.
 
-    read_gbps: (threads, GB/s together), ascending; formats: by name; float_gops: of attention, a thread. meet_us: all threads
-    once; op_us: an op that does hardly anything.
+    read_gbps: (threads, GB/s together), ascending; sold_gbps: what the memory is said to give, 0: nobody says; formats: by name;
+    float_gops: of attention, a thread. meet_us: all threads once; op_us: an op that does hardly anything.
     """
 
     read_gbps: tuple[tuple[int, float], ...]
@@ -88,6 +88,7 @@ class NodeRates:
     float_gops: float = CORE_FLOAT_GOPS
     meet_us: float = MEET_US
     op_us: float = OP_US
+    sold_gbps: float = 0.0
 
     def read(self, threads: int) -> float:
         """GB/s that so many threads read together."""
@@ -101,8 +102,8 @@ class NodeRates:
 
     @property
     def limit(self) -> float:
-        """GB/s that it gives at most."""
-        return max((rate for _, rate in self.read_gbps), default=0.0)
+        """GB/s that it gives at most: as sold, else as measured."""
+        return self.sold_gbps or max((rate for _, rate in self.read_gbps), default=0.0)
 
     def format(self, name: str) -> FormatRates:
         """The rates of a format, assumed where it was not measured."""
@@ -155,19 +156,18 @@ def assumed(machine: Machine) -> Calibration:
     """What is assumed of a machine, of which a file may tell the rates of its memories and links."""
     return Calibration(
         tuple(_node(one.n_cores, one.read_gbps) for one in machine.nodes),
-        tuple(_gpu(one.name, one.read_gbps, one.link_gbps, emulated=one.emulated) for one in machine.gpus),
+        tuple(_gpu(one.name, one.read_gbps, one.link_gbps) for one in machine.gpus),
     )
 
 
 def _node(n_cores: int, gbps: float | None) -> NodeRates:
     limit = SUSTAINED * gbps if gbps else NODE_READ_GBPS
     enough = max(1, min(n_cores, round(limit / CORE_READ_GBPS)))
-    return NodeRates(tuple(dict.fromkeys(((enough, limit), (max(n_cores, enough), limit)))))
+    return NodeRates(tuple(dict.fromkeys(((enough, limit), (max(n_cores, enough), limit)))), sold_gbps=gbps or 0.0)
 
 
-def _gpu(name: str, gbps: float | None, link: float | None, *, emulated: bool) -> GpuRates:
-    if emulated:  # torch on the CPU
-        return GpuRates(NODE_READ_GBPS / 8, 0.05, NODE_READ_GBPS / 4, NODE_READ_GBPS / 4, 60.0)
+def _gpu(name: str, gbps: float | None, link: float | None) -> GpuRates:
+    """Of a card by its name; what is emulated is taken for a usual card: nobody emulates for speed."""
     upper = name.upper()
     known = next((row for row in CARDS if row[0] in upper), None)
     sold = gbps or (known[1] if known else GPU_READ_GBPS)

@@ -94,7 +94,7 @@ def from_json(text: str, spec: ModelSpec, gpus: Sequence[GpuInfo], options: Load
         tuple((unit, units[unit]) for unit in units_of(spec)),
         _kv_type(value.get("k_type", options.k_type), where),
         _kv_type(value.get("v_type", options.v_type), where),
-        plan_workers(options.n_threads),
+        plan_workers(options.n_threads, options.cores),
         pools_from_json(value.get("pools", {}), where),
     )
     check_caches(placement, where)

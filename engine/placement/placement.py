@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from engine.arch.spec import BlockSpec, DeltaNet, ModelSpec, MoeFfn
 from engine.arch.units import UnitId, UnitKind
 from engine.errors import InvalidRequest, PlacementError
+from engine.hardware.topology_read import topology
+from engine.hardware.worker_plan import NOT_PINNED, plan_cores
 from engine.placement.options import KvType, LoadOptions
 
 MAX_THREADS = 256
@@ -50,9 +52,13 @@ def _rank(device: Device) -> tuple[bool, int]:
 
 @dataclass(frozen=True, slots=True)
 class WorkerPlan:
-    """The team of a node: one core number per worker, -1 = not pinned. The first worker is the thread that asks."""
+    """The team of a node: one core number per worker, -1 = not pinned. The first worker is the thread that asks.
+
+    kept: cores on which nobody works, for what launches GPU work and for the window.
+    """
 
     cores: tuple[int, ...]
+    kept: tuple[int, ...] = ()
 
     @property
     def n_workers(self) -> int:
@@ -137,21 +143,25 @@ def default_placement(spec: ModelSpec, options: LoadOptions) -> Placement:
     """
     home = Numa(0)
     return Placement(
-        tuple((unit, home) for unit in units_of(spec)), options.k_type, options.v_type, plan_workers(options.n_threads)
+        tuple((unit, home) for unit in units_of(spec)),
+        options.k_type,
+        options.v_type,
+        plan_workers(options.n_threads, options.cores),
     )
 
 
-def plan_workers(n_threads: int) -> WorkerPlan:
-    """A team of n_threads, 0 = one per core this process may use.
+def plan_workers(n_threads: int, cores: tuple[int, ...] = ()) -> WorkerPlan:
+    """A team of n_threads, or on exactly those cores; 0: one on each physical core that is good for it, see `plan_cores`.
 
     Pinned when every worker gets a core of its own; tests that run side by side are not, they would all meet on the first core.
 
     Raises:
-        InvalidRequest: n_threads is negative or absurd.
+        InvalidRequest: n_threads is negative or absurd; cores that cannot be used.
     """
-    cores = sorted(os.sched_getaffinity(0))
-    if not 0 <= n_threads <= MAX_THREADS:
+    if not 0 <= n_threads <= MAX_THREADS or len(cores) > MAX_THREADS:
         raise InvalidRequest(f"{n_threads} threads asked for; use 0 (one per core) to {MAX_THREADS}")
-    wanted = n_threads or len(cores)
-    pinned = wanted <= len(cores) and "PYTEST_XDIST_WORKER" not in os.environ
-    return WorkerPlan(tuple(cores[:wanted]) if pinned else (-1,) * wanted)
+    plan = plan_cores(topology(), n_threads, cores)
+    workers = plan.workers[:MAX_THREADS]
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        workers = (NOT_PINNED,) * len(workers)
+    return WorkerPlan(workers, plan.kept)

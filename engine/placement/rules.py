@@ -45,7 +45,7 @@ def resolve(
     layout = Layout(tensors, layers, caches, lambda name: any(rule.matches(name) for rule in flags.overrides))
     units = nearest_units(layout, spec, graph, file, found)
     k_type, v_type = cache_type(flags.k_type, options.k_type, found), cache_type(flags.v_type, options.v_type, found)
-    placement = Placement(units, k_type, v_type, plan_workers(options.n_threads))
+    placement = Placement(units, k_type, v_type, plan_workers(options.n_threads, options.cores))
     differences = (*flags.unsupported, *sentences(found))
     return Resolution(tensors, placement, differences, (*_idle(flags, file), *_of_versions(flags, layers)), flags.settings)
 

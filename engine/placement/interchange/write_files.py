@@ -6,6 +6,7 @@ import json
 import shlex
 from collections.abc import Mapping, Sequence
 
+from engine.hardware.cpu_list import format_cpus
 from engine.placement.export import to_flags
 from engine.placement.flags import LlamaTool
 from engine.placement.interchange.written import Text, Written
@@ -117,12 +118,18 @@ def write_script(written: Written) -> Text:
         'echo "[2/3] Memory that holds files already (it is used again, so nothing is flushed)"',
         "grep -E '^(MemAvailable|Cached):' /proc/meminfo",
         'echo "[3/3] Starting $ENGINE"',
-        'exec "$ENGINE" \\',
+        f'exec {_pinned(written)}"$ENGINE" \\',
         '    -m "$MODEL_PATH" \\',
         f"    {flags} \\",
         f"    {' '.join(_joined(('-c', '-t'), numbers))}{_more(written)}",
     ]
     return Text("\n".join(lines) + "\n", (*done.notes, *_pools(written)))
+
+
+def _pinned(written: Written) -> str:
+    """What keeps the command to the cores of the options."""
+    cores = written.options.cores if written.options is not None else ()
+    return f"taskset -c {format_cpus(cores)} " if cores else ""
 
 
 def _joined(flags: Sequence[str], values: Mapping[str, str]) -> list[str]:

@@ -223,9 +223,11 @@ def test_the_object_of_estimate_has_the_promised_keys(capsys: pytest.CaptureFixt
     owners = ["weights", "derived", "kv", "kept_windows", "state", "workspace", "other"]
     assert [one["id"] for one in found["devices"]] == ["numa0", "gpu0", "gpu1"]
     for one in found["devices"]:
-        assert list(one) == ["id", *owners, "used", "capacity", "over"]
+        assert list(one) == ["id", *owners, "used", "capacity", "over", "decode_ms", "name"]
         assert one["used"] == sum(one[owner] for owner in owners)
     assert (found["fits"], found["n_ctx"]) == (True, 512)
+    assert 0 < found["decode_tok_s"] < found["bound_tok_s"] and found["prefill_tok_s"] > 0
+    assert (found["limit"], found["calibrated"]) == ("gpu0", False)
     assert found["devices"][1]["weights"] > 0 and found["devices"][2]["used"] == 0
 
 

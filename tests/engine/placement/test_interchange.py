@@ -163,6 +163,14 @@ def test_settings_of_rules_stand_before_those_that_are_there() -> None:
     assert found.over(parse("-ngl 9 -t 8 -c 9").settings) == dataclasses.replace(found, n_ctx=9)
 
 
+def test_cores_of_the_options_are_those_of_the_script() -> None:
+    name = "qwen3moe"
+    pinned = LoadOptions(n_threads=3, cores=(0, 1, 4))
+    text = WRITERS["script"](written_of(again("-ngl 99 -cmoe", name), described(name), pinned)).text
+    assert 'exec taskset -c 0-1,4 "$ENGINE"' in text
+    assert parse(text).settings.options(LoadOptions()).cores == (0, 1, 4)
+
+
 def test_pools_become_a_number_of_experts() -> None:
     name = "qwen3moe"
     base = again("-ngl 99 -ts 1 -cmoe", name)

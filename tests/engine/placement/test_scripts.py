@@ -106,7 +106,11 @@ def test_prefixes_are_taken_off() -> None:
     text = "sudo -E nice -n 5 numactl -N 0 -m 0 taskset -c 0-7,16-23 env A=1 ./llama-server -ngl 5 -t 8"
     parsed = parse(text)
     assert isinstance(parsed.rules, LlamaFlags) and parsed.rules.n_gpu_layers == 5
-    assert [one.split(":")[0] for one in parsed.unsupported] == ["numactl -N 0 -m 0", "taskset -c 0-7,16-23"]
+    assert [one.split(":")[0] for one in parsed.unsupported] == ["numactl -N 0 -m 0"]
+    assert parsed.settings.cores == (*range(8), *range(16, 24))
+    assert parsed.settings.options(LoadOptions()).cores == tuple(range(8))
+    assert parse("numactl -C 1,3 llama-server -ngl 5").settings.options(LoadOptions()).n_threads == 2
+    assert "no list of cores" in parse("taskset 0xff llama-server -ngl 5").unsupported[0]
 
 
 def test_numbers_that_only_a_shell_could_know_are_left_out_and_noted() -> None:
