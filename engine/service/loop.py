@@ -37,8 +37,9 @@ class Loop:
                 self._carry_out(command)
                 continue
             self._step()
-            state.read_sensors()
             state.read_experts()
+            state.look()
+        state.end_feed()
         state.drop_model()
 
     def _follow_move(self) -> None:

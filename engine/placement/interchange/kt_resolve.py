@@ -98,7 +98,7 @@ def resolve_kt(
     found: list[Difference] = []
     layout = Layout(tensors, layers, layers, lambda name: name != spec.embed and not name.startswith("rope_"))
     units = nearest_units(layout, spec, graph, file, found)
-    placement = Placement(units, options.k_type, options.v_type, plan_workers(options.n_threads))
+    placement = Placement(units, options.k_type, options.v_type, plan_workers(options.n_threads, options.cores))
     differences = (*sentences(found), *_other_makes(rules))
     return Resolution(tensors, placement, differences, _notes(rules, placed, mixers), _settings(rules))
 
