@@ -17,7 +17,7 @@ from app.i18n import filled, tr
 from app.ops.placement_cards import Card, CardId
 from app.ops.placement_fix import Fix, PlacementFix
 from app.ops.placement_heat import PlacementHeat
-from app.ops.placement_history import Draft, PlacementHistory, Preset
+from app.ops.placement_history import Draft, PlacementHistory
 from app.ops.placement_moves import differing, keep, movable, moved, owners, refusal
 from app.ops.placement_planning import (
     DeskState,
@@ -70,7 +70,6 @@ class PlacementDesk(QObject):
         self._failure = ""
         self.path = ""
         self.options = LoadOptions()
-        self._presets: tuple[Preset, ...] = ()
         self._clear(None)
         self._history.shown.connect(self._on_shown)
         self._history.changed.connect(self.history_changed)
@@ -147,11 +146,6 @@ class PlacementDesk(QObject):
     def pins(self) -> frozenset[CardId]:
         """Cards that nothing moves."""
         return frozenset() if self._history.draft is None else self._history.draft.pins
-
-    @property
-    def presets(self) -> tuple[Preset, ...]:
-        """Placements to choose from."""
-        return self._presets
 
     @property
     def pending(self) -> int:
@@ -317,10 +311,6 @@ class PlacementDesk(QObject):
             self._history.step(step, replace(self._history.draft, placement=placement))
 
     # --- what others find out ----------------------------------------------------------------------------------------
-
-    def set_presets(self, presets: Sequence[Preset]) -> None:
-        """What there is to choose from."""
-        self._presets = tuple(presets)
 
     def set_lost(self, devices: frozenset[Device]) -> None:
         """Which devices went away; their cards stay and can be moved."""
