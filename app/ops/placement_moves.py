@@ -69,7 +69,7 @@ def _parted(
     draft: Draft, ids: Iterable[CardId], device: Device, heat: PlacementHeat
 ) -> tuple[tuple[UnitId, ...], tuple[tuple[UnitId, Gpu], ...]]:
     """(units that move as a whole, experts of which copies go to which GPU)."""
-    units = [one for one in ids if isinstance(one, UnitId)]
+    units = sorted(one for one in ids if isinstance(one, UnitId))
     if not isinstance(device, Gpu):
         return tuple(units), ()
     parts = [
