@@ -122,7 +122,8 @@ class ModelInfo:
     `exact_formats`: formats of the file that are multiplied exactly, as f32, and so several times slower.
     derived_bytes: of weights that loading makes beside those of the file. devices: of a loaded model, where it lies.
     placement: of a loaded model, None for one that the reference run serves. holdings: what it really holds, by device and owner.
-    fallbacks: which kernels are not the fast ones for their device, one sentence each.
+    fallbacks: which kernels are not the fast ones for their device, one sentence each. placement_notes: those of the warnings
+    that are about the placement.
     """
 
     path: str
@@ -144,6 +145,7 @@ class ModelInfo:
     placement: Placement | None = None
     holdings: tuple[HoldingInfo, ...] = ()
     fallbacks: tuple[str, ...] = ()
+    placement_notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from engine.errors import InvalidRequest, UnsupportedModel
 from engine.estimate.cache import BLOCK, CacheGroup, context_of, gpu_layer_bytes, layer_bytes, plan_groups, token_bytes
 from engine.estimate.derived import derived_info
 from engine.estimate.kernels import kernel_bytes
+from engine.estimate.pools import pool_bytes
 from engine.estimate.states import MAX_SNAPSHOT_BYTES, SNAPSHOT_SHARE, plan_slots, snapshot_budget, state_shapes
 from engine.estimate.workers import worker_bytes
 from engine.gguf.info import TensorInfo
@@ -207,10 +208,11 @@ class Estimator:
         lanes = [(plan, lane) for plan in plans for lane in plan.lanes if lane.device == device]
         used = bool(lanes) or any(where == device for _, where in placement.units)
         kv, kept = self._cache(device, placement)
+        pooled, biases = pool_bytes(self._graph.ops, self.tensors, placement, device)
         return DeviceBytes(
             device=device,
-            weights=self._weights(device, placement),
-            derived=self._derived(device, beside or placement) if used else 0,
+            weights=self._weights(device, placement) + pooled,
+            derived=self._derived(device, beside or placement) + biases if used else 0,
             kv=kv,
             kept_windows=kept,
             state=self._state(device, placement),

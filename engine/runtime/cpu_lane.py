@@ -182,7 +182,8 @@ def _delta(to: Row, op: LaneDelta) -> Flag:
     taps = to.memory.weights.transposed(op.conv, shape.n_taps)
     to.keep.append(taps)
     row["conv_w"], row["dt"], row["decay"] = taps.ctypes.data, to.vector(op.dt), to.vector(op.a)
-    row["state"], row["state_stride"] = to.memory.states.layers[op.layer], to.memory.states.slot_bytes
+    state = to.memory.states.layers[op.layer]
+    row["state"], row["state_stride"] = state.address, state.slot_bytes
     flags = Flag.TILED if shape.tiled else Flag(0)
     flags |= Flag.JOINED if shape.joined else Flag(0)
     return flags | (Flag.PAIRED if shape.paired else Flag(0))

@@ -35,11 +35,12 @@ from engine.program.lane_ops import (
 )
 from engine.program.lane_transfer import Choice, LaneRecv, LaneSend
 from engine.program.plan import Lane
+from engine.runtime.expert_slots import ExpertSlots
 from engine.runtime.gpu_buffers import LaneTensors, late_buffers
 from engine.runtime.gpu_cache import GpuCache
 from engine.runtime.gpu_weights import GpuWeights
 from engine.triton_kernels.kernels import Kernels
-from engine.triton_kernels.tensors import Acts, Matrix, NormWeight, StepInputs, Tally
+from engine.triton_kernels.tensors import Acts, Matrix, NormWeight, Pooled, StepInputs, Tally
 from engine.triton_kernels.tensors import Choice as Chosen
 
 Run = Callable[[], None]
@@ -65,6 +66,7 @@ class Resident:
     kernels: Kernels
     weights: GpuWeights
     cache: GpuCache
+    pools: ExpertSlots | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +116,13 @@ class Bench:
 
     def chosen(self, choice: Choice) -> Chosen:
         return Chosen(self.of(choice.chosen), self.of(choice.weights))
+
+    @property
+    def pools(self) -> ExpertSlots:
+        """The pools of experts on this GPU."""
+        found = self.resident.pools
+        assert found is not None, "a pool that was not made"
+        return found
 
     def turn(self, turn: Turn) -> NormWeight | None:
         return None if turn.norm is None else self.resident.weights.norm(turn.norm)
@@ -193,6 +202,7 @@ def _route(at: Bench, op: LaneRoute) -> Run:
         at.chosen(op.choice),
         op.routing,
         at.noted(op.unit.layer, len(at.of(op.router.out))),
+        None if op.pool is None else Pooled(at.pools.slot_of(op.unit.layer), at.of(op.pool.here), at.of(op.pool.there)),
     )
 
 
@@ -204,8 +214,9 @@ def _expert_bias(at: Bench, name: str | None, n_experts: int) -> Tensor | None:
 def _experts_up(at: Bench, op: LaneExpertsUp) -> Run:
     assert op.acts is not None
     n, width, fused = op.choice.n_experts, op.source.width, op.gate == op.up
+    matrix, bias = (at.pools.matrix, at.pools.bias) if op.pooled else (at.resident.weights.matrix, partial(_expert_bias, at))
     gate, up = (
-        at.resident.weights.matrix(name, width, n_matrices=n, part=i if fused else 0, n_parts=2 if fused else 1)
+        matrix(name, width, n_matrices=n, part=i if fused else 0, n_parts=2 if fused else 1)
         for i, name in enumerate((op.gate, op.up))
     )
     return partial(
@@ -213,8 +224,8 @@ def _experts_up(at: Bench, op: LaneExpertsUp) -> Run:
         at.acts(op.acts),
         gate,
         up,
-        _expert_bias(at, op.gate_bias, n),
-        _expert_bias(at, op.up_bias, n),
+        bias(op.gate_bias, n),
+        bias(op.up_bias, n),
         at.chosen(op.choice),
         op.act,
         at.of(op.out),
@@ -224,11 +235,12 @@ def _experts_up(at: Bench, op: LaneExpertsUp) -> Run:
 def _experts_down(at: Bench, op: LaneExpertsDown) -> Run:
     assert op.acts is not None
     n = op.choice.n_experts
+    matrix, bias = (at.pools.matrix, at.pools.bias) if op.pooled else (at.resident.weights.matrix, partial(_expert_bias, at))
     return partial(
         at.resident.kernels.experts_down,
         at.acts(op.acts),
-        at.resident.weights.matrix(op.down, op.source.width, n_matrices=n),
-        _expert_bias(at, op.bias, n),
+        matrix(op.down, op.source.width, n_matrices=n),
+        bias(op.bias, n),
         at.chosen(op.choice),
         at.of(op.out),
         add=op.add,

@@ -25,12 +25,12 @@ from engine.api.events import (
     ModelReady,
     ModelUnloaded,
     Notice,
-    PlacementApplied,
     TokenCount,
 )
-from engine.errors import Cancelled, EngineError, InvalidRequest, PlacementError
+from engine.errors import Cancelled, EngineError, InvalidRequest
 from engine.service.expert_handlers import EXPERT_HANDLERS
 from engine.service.loaded import Loaded, holdings_of, load, open_file
+from engine.service.migration import Migration
 from engine.service.sensor_feed import SensorFeed
 from engine.service.state import State
 from engine.session.channels import decoder_for
@@ -96,6 +96,8 @@ def handle_cancel(state: State, command: Cancel) -> None:
     """Ends the answer that it names; one that ended already is no error."""
     if state.loaded is not None:
         state.loaded.session.cancel(command.target)
+    if state.migration is not None and state.migration.request_id == command.target:
+        state.migration.cancel()
     state.emit(Finished(command.request_id, "done"))
 
 
@@ -112,17 +114,16 @@ def handle_watch(state: State, command: WatchSensors) -> None:
 
 
 def handle_apply(state: State, command: ApplyPlacement) -> None:
-    """Moves the loaded model to another placement."""
+    """Sets off to another placement; the migration ends the request."""
     loaded = _loaded(state)
-    if command.placement != loaded.model.placement:
-        raise PlacementError("another placement takes effect when the model is loaded with it; load it again")
-    state.emit(PlacementApplied(command.request_id, loaded.info, 0, 0.0))
-    state.emit(Finished(command.request_id, "done"))
+    loaded.model.check_identity()
+    state.migration = Migration(command.request_id, loaded, command.placement, state.emit, state.mailbox.nudge)
 
 
 def handle_holdings(state: State, command: AskHoldings) -> None:
     """Tells what the model holds by now."""
-    state.emit(Holdings(command.request_id, holdings_of(_loaded(state).model), ()))
+    loaded = _loaded(state)
+    state.emit(Holdings(command.request_id, holdings_of(loaded.model), loaded.holding.trends()))
     state.emit(Finished(command.request_id, "done"))
 
 

@@ -21,9 +21,11 @@ from engine.gguf.overrides import Override, override
 from engine.gguf.reader import read_gguf
 from engine.graph.build import build_graph
 from engine.hardware.topology_read import topology
+from engine.runtime.fallbacks import fallbacks_of
 from engine.runtime.kv_cache import token_bytes
 from engine.runtime.loader import LoadedModel
 from engine.runtime.loader import load as load_weights
+from engine.service.holdings import HoldingWatch
 from engine.service.work_meter import WorkMeter
 from engine.session.generate import Session
 from engine.session.prompt import PromptBuilder
@@ -59,6 +61,7 @@ class Loaded:
     templates: TemplateHelper
     warming: threading.Thread
     prefill_chunk: int
+    holding: HoldingWatch
     meter: WorkMeter
     kv_bytes_per_token: int
 
@@ -114,7 +117,7 @@ def load(
         _close_templates(templates, warming)
         raise
     info = model_info(file, spec, path)
-    warnings = opened.warnings + info.warnings + too_many_threads(options.n_threads) + model.notes
+    warnings = opened.warnings + info.warnings + too_many_threads(options.n_threads)
     info = replace(info, n_ctx=model.n_ctx, isa=active_isa(), warnings=warnings)
     meter = WorkMeter(model, partial(_reads, model, file, options))
     return Loaded(
@@ -126,6 +129,7 @@ def load(
         templates=templates,
         warming=warming,
         prefill_chunk=options.prefill_chunk,
+        holding=HoldingWatch(model),
         meter=meter,
         kv_bytes_per_token=sum(token_bytes(spec, options.k_type, options.v_type)),
     )
@@ -154,7 +158,16 @@ def _tokenizer_and_weights(
 def lying(info: ModelInfo, model: LoadedModel) -> ModelInfo:
     """The info with where the model lies by now."""
     devices = tuple(DeviceShare(str(device), name, nbytes) for device, name, nbytes in model.shares)
-    return replace(info, devices=devices, placement=model.placement, holdings=holdings_of(model))
+    base = tuple(one for one in info.warnings if one not in info.placement_notes)
+    return replace(
+        info,
+        warnings=base + model.notes,
+        placement_notes=model.notes,
+        devices=devices,
+        placement=model.placement,
+        holdings=holdings_of(model),
+        fallbacks=fallbacks_of(model),
+    )
 
 
 def holdings_of(model: LoadedModel) -> tuple[HoldingInfo, ...]:

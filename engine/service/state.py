@@ -13,9 +13,12 @@ from engine.api.values import EngineSample, RequestId
 from engine.placement.placement import Gpu
 from engine.service.loaded import Loaded
 from engine.service.mailbox import Mailbox
+from engine.service.migration import LOOK_S, Migration
 from engine.service.sensor_feed import SensorFeed
 from kernels_pyx.executor import AbortFlag
 
+HOLDINGS_LOOK_S = 10.0
+"""While somebody watches the machine, an idle engine looks so often at what its model holds."""
 OWNER_LOOKS_S = 5.0
 """Who has taken memory from the system looks so often whether it should give some back."""
 
@@ -41,16 +44,23 @@ class State:
     loaded: Loaded | None = None
     feed: SensorFeed | None = None
     expert_watch: ExpertWatch | None = None
+    migration: Migration | None = None
 
     @property
     def answering(self) -> bool:
         """Whether there are answers to make."""
         return self.loaded is not None and not self.loaded.session.idle
 
+    def follow_move(self) -> None:
+        """Between two steps: carries on with a placement that is being applied."""
+        if self.migration is not None and self.migration.poll():
+            self.migration = None
+
     def breathe(self) -> None:
         """Called now and then in a long command: queued requests that were cancelled end."""
         for command in self.mailbox.take_cancelled():
             self.emit(Finished(command.request_id, "done" if isinstance(command, Cancel) else "cancelled"))
+        self.look_at_holdings()
 
     def read_experts(self) -> None:
         """Sends counts of experts when they are due and have changed."""
@@ -82,11 +92,18 @@ class State:
             feed.close()
             self.tell_feed()
 
+    def look_at_holdings(self) -> None:
+        """Looks at what the model holds."""
+        if self.loaded is not None:
+            self.loaded.holding.look()
+
     def patience_s(self) -> float | None:
         """How long the thread may wait for a command: until counts are due, not at all while there is work, None for ever."""
         if self.answering or (self.loaded is not None and self.loaded.model.settling):
             return 0
-        waits: list[float] = []
+        if self.migration is not None:
+            return LOOK_S
+        waits = [HOLDINGS_LOOK_S] if self.loaded is not None and self.feed is not None else []
         if self.loaded is not None and self.expert_watch is not None and self.loaded.model.experts is not None:
             untold = self.loaded.model.experts.n_tokens != self.expert_watch.told
             waits += [max(0.0, self.expert_watch.due - time.monotonic())] * untold
@@ -96,6 +113,9 @@ class State:
 
     def drop_model(self) -> None:
         """Ends every answer and frees the model."""
+        if self.migration is not None:
+            migration, self.migration = self.migration, None
+            migration.abandon()
         if self.loaded is not None:
             loaded, self.loaded = self.loaded, None
             self.tell_feed()

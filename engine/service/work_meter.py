@@ -19,7 +19,7 @@ from engine.api.values import DeviceWork, EngineSample, OpTime
 from engine.estimate.reads import TokenReads
 from engine.runtime.cache_groups import CacheGroup
 from engine.runtime.choices import Chosen
-from engine.runtime.loader import LoadedModel
+from engine.runtime.loaded_model import LoadedModel
 from engine.runtime.measured import StepTimes
 from engine.runtime.step import StepBatch
 from engine.runtime.tally import ExpertTally
@@ -48,10 +48,11 @@ class WorkMeter:
     """Steps a model in its stead (`engine.session.generate.StepModel`). Steps come from one thread, readings from another."""
 
     def __init__(self, model: LoadedModel, reads: Callable[[], Mapping[str, TokenReads]]) -> None:
-        """reads: what a token reads, by device; asked for when somebody begins to watch."""
+        """reads: what a token reads, by device; asked for when somebody watches, and again when the model lies elsewhere."""
         self._model = model
         self._ask_reads = reads
         self._reads: Mapping[str, TokenReads] | None = None
+        self._placement = model.placement
         self._lock = threading.Lock()
         self._counts = _Counts(time.monotonic())
         self._watched = False
@@ -133,8 +134,8 @@ class WorkMeter:
     def sample(self, n_answers: int, kv_used_tokens: int, kv_bytes_per_token: int) -> EngineSample:
         """What was done since the last reading."""
         now = time.monotonic()
-        if self._reads is None:
-            self._reads = self._ask_reads()
+        if self._reads is None or self._placement is not self._model.placement:
+            self._placement, self._reads = self._model.placement, self._ask_reads()
         with self._lock:
             counts, self._counts = self._counts, _Counts(now)
             measured = dict(self._measured)

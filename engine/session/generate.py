@@ -17,6 +17,7 @@ from engine.runtime.cache_groups import BLOCK, CacheGroup
 from engine.runtime.choices import Chosen
 from engine.runtime.step import StepBatch
 from engine.runtime.tally import ExpertTally
+from engine.runtime.written import Live
 from engine.sampling.chain import Sampler
 from engine.session.block_manager import BlockManager
 from engine.session.scheduler import Scheduler, Work
@@ -77,6 +78,11 @@ class Session:
     def n_tokens_held(self) -> int:
         """Tokens in the cache of answers under way. Any thread."""
         return sum(one.table.n_tokens for one in self._scheduler.running())
+
+    def live(self) -> Live:
+        """What caches and states hold for answers under way, and for prompts that may begin like earlier ones."""
+        blocks = tuple(np.array(one, np.int64) for one in self._blocks.live)
+        return Live(blocks, np.array(list(self._states.held()), np.int64))
 
     def active(self) -> frozenset[RequestId]:
         """Requests that have not ended."""

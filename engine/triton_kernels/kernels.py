@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 from engine.arch.spec import Act, DeltaShape, Mla, Routing
 from engine.program.lane_ops import Heads, Turn
-from engine.triton_kernels.tensors import Acts, Cache, Choice, DeltaState, Matrix, NormWeight, StepInputs, Tally
+from engine.triton_kernels.tensors import Acts, Cache, Choice, DeltaState, Matrix, NormWeight, Pooled, StepInputs, Tally
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -60,10 +60,11 @@ class Kernels(Protocol):
         choice: Choice,
         routing: Routing,
         tally: Tally | None = None,
+        pool: Pooled | None = None,
     ) -> None:
         """scores [n_rows, n_experts] = router x; choice from them, see Routing. Of equals, the lower id is chosen.
 
-        tally: takes note of the choice.
+        tally: takes note of the choice; pool: is told which of it has copies there.
         """
 
     def experts_up(

@@ -13,7 +13,7 @@ from engine.triton_kernels.dequantise import dequantise
 from engine.triton_kernels.formats import BLOCKS, unsupported
 from engine.triton_kernels.gemv import FEW_ROWS, MOST_MATRICES
 from engine.triton_kernels.kernels import Allocate
-from engine.triton_kernels.tensors import Acts, Choice, Matrix, NormWeight, StepInputs, Tally
+from engine.triton_kernels.tensors import Acts, Choice, Matrix, NormWeight, Pooled, StepInputs, Tally
 from engine.triton_kernels.workspace import Workspace
 
 _MOST_USED = 32  # experts of a row: a step of few rows has at most this many times as many slots
@@ -107,16 +107,17 @@ class LinearKernels:
         choice: Choice,
         routing: Routing,
         tally: Tally | None = None,
+        pool: Pooled | None = None,
     ) -> None:
         """Scores and choice, for few rows in one launch."""
         if len(scores) <= FEW_ROWS:
             arrivals = self._workspace.zeros("arrivals", 1)
             route.route_few(
-                acts, router, bias, pick_bias, scores, choice, routing, arrivals, tally, asm=self._asm, early=self._early
+                acts, router, bias, pick_bias, scores, choice, routing, arrivals, tally, pool, asm=self._asm, early=self._early
             )
             return
         gemm.linear_of_many(acts, [router], [bias], [scores], self._workspace, add=False, softcap=0.0, asm=self._asm)
-        route.choose_rows(scores, pick_bias, choice, routing, tally)
+        route.choose_rows(scores, pick_bias, choice, routing, tally, pool)
 
     def experts_up(
         self,
