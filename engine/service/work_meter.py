@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
@@ -20,7 +20,7 @@ from engine.estimate.reads import TokenReads
 from engine.runtime.cache_groups import CacheGroup
 from engine.runtime.choices import Chosen
 from engine.runtime.loaded_model import LoadedModel
-from engine.runtime.measured import StepTimes
+from engine.runtime.measured import Crossed, StepTimes
 from engine.runtime.step import StepBatch
 from engine.runtime.tally import ExpertTally
 
@@ -42,6 +42,7 @@ class _Counts:
     outside_s: float = 0.0
     n_outside: int = 0
     depth: int = 0
+    crossed: dict[str, tuple[int, int]] = field(default_factory=dict)
 
 
 class WorkMeter:
@@ -109,15 +110,20 @@ class WorkMeter:
         ended = time.monotonic()
         if self._watched:
             times = executor.measured if measured and executor is not None else None
-            self._count(phase, batch, began, ended, times)
+            self._count(phase, batch, began, ended, times, {} if executor is None else executor.crossed)
         self._ended = ended
         return logits
 
-    def _count(self, phase: Phase, batch: StepBatch, began: float, ended: float, times: StepTimes | None) -> None:
+    def _count(
+        self, phase: Phase, batch: StepBatch, began: float, ended: float, times: StepTimes | None, crossed: Crossed
+    ) -> None:
         with self._lock:
             if times is not None:
                 self._measured[phase] = times
             counts, n_rows = self._counts, len(batch.token_ids)
+            for device, (come, left) in crossed.items():
+                before = counts.crossed.get(device, (0, 0))
+                counts.crossed[device] = before[0] + come, before[1] + left
             if phase == "prefill":
                 counts.prefilled += n_rows
                 counts.prefill_s += ended - began
@@ -177,8 +183,11 @@ class WorkMeter:
     ) -> DeviceWork:
         in_decode = counts.decode_s * decode.get(name, 0.0)
         working = in_decode + counts.prefill_s * prefill.get(name, 0.0)
+        crossed = counts.crossed.get(name)
+        come, left = (None, None) if crossed is None else (crossed[0] / period, crossed[1] / period)
         if not counts.decode_steps:
-            return DeviceWork(name, min(100.0, 100.0 * working / period))
+            percent = min(100.0, 100.0 * working / period)
+            return DeviceWork(name, percent, in_bytes_per_s=come, out_bytes_per_s=left)
         step_s = counts.decode_s / counts.decode_steps
         computing_s = in_decode / counts.decode_steps
         # Rows of one step share the weights, which is exact for one row and for layers without experts.
@@ -193,6 +202,8 @@ class WorkMeter:
             waiting_ms=1e3 * (step_s - computing_s),
             read_bytes_per_token=None if nbytes is None else round(nbytes),
             read_bytes_per_s=None if nbytes is None or computing_s <= 0 else nbytes / computing_s,
+            in_bytes_per_s=come,
+            out_bytes_per_s=left,
         )
 
 

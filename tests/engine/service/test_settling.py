@@ -56,7 +56,9 @@ class FakeLoaded:
 
 def loop_of(fake: FakeLoaded, events: list[Event]) -> Loop:
     made = Loop(fake.mailbox, events.append)
-    made._state.loaded = cast(Any, SimpleNamespace(model=fake, session=fake, close=fake.close))
+    made._state.loaded = cast(
+        Any, SimpleNamespace(model=fake, session=fake, holding=SimpleNamespace(look=lambda: None), close=fake.close)
+    )
     return made
 
 

@@ -26,7 +26,7 @@ class Pretender:
     n_ctx, placement = 64, None
 
     def __init__(self) -> None:
-        self.executor = SimpleNamespace(measure=False, measured=None)
+        self.executor = SimpleNamespace(measure=False, measured=None, crossed={"gpu0": (400, 100)})
         self.n_measured = 0
 
     def step(self, batch: StepBatch) -> Any:
@@ -71,6 +71,9 @@ def test_counts_by_hand() -> None:
     # 1000 of weights and 24 of a state, 8 for each of 10 tokens before, 2 for each of the last 4.
     assert cpu.read_bytes_per_token == 1000 + 24 + 80 + 8
     assert cpu.read_bytes_per_s == pytest.approx(1112 / (cpu.token_ms * 1e-3))
+    assert cpu.in_bytes_per_s is None
+    assert gpu.in_bytes_per_s == pytest.approx(6 * 400 / found.period_s)
+    assert gpu.out_bytes_per_s == pytest.approx(6 * 100 / found.period_s)
     assert [(one.device, one.kind, one.ms) for one in found.ops] == [("numa0", "experts expertsdown", 4.0)]
     assert (found.kv_used_tokens, found.kv_total_tokens, found.kv_bytes_per_token) == (10, 64, 8)
 
@@ -138,6 +141,7 @@ def test_a_real_model_tells_what_it_does(gpu: str, placement: str, devices: set[
         assert busy.ops
         assert {one.device for one in busy.ops} == {"numa0"}
         cpu = next(one for one in busy.devices if one.device == "numa0")
+        assert all((one.in_bytes_per_s or 0) > 0 for one in busy.devices if one.device == "gpu0")
         assert 0 < sum(one.ms for one in busy.ops) < 50 * (cpu.token_ms or 0) + 5
         times = [event.snapshot.time_s for event in recorder.events if isinstance(event, Sensors)]
         assert times == sorted(times)
