@@ -189,3 +189,13 @@ def make_cards(
         )
     rank = {family: i for i, family in enumerate(ORDER)}
     return {device: tuple(sorted(cards, key=lambda one: (rank[one.family], one.layer))) for device, cards in found.items()}
+
+
+def devices_touched(cards: Mapping[CardId, Card], placement: Placement, pins: frozenset[CardId]) -> frozenset[Device]:
+    """The devices on which a placement and pins show other cards than these."""
+    touched: set[Device] = set()
+    for unit, device in placement.units:
+        card = cards[unit]
+        if card.device != device or card.pinned != (unit in pins):
+            touched |= {card.device, device}
+    return frozenset(touched)

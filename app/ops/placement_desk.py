@@ -14,10 +14,10 @@ from PySide6.QtCore import QObject, Signal
 from app.bridge.ui_thread import UiThread
 from app.errors import UserFacingError
 from app.i18n import filled, tr
-from app.ops.placement_cards import Card, CardId, Marks, make_cards
+from app.ops.placement_cards import Card, CardId, Marks, devices_touched, make_cards
 from app.ops.placement_fix import Fix, PlacementFix
 from app.ops.placement_heat import PlacementHeat
-from app.ops.placement_history import Draft, PlacementHistory, Preset
+from app.ops.placement_history import Draft, PlacementHistory
 from app.ops.placement_moves import differing, keep, movable, moved, owners, refusal
 from app.ops.placement_planning import (
     DeskState,
@@ -62,14 +62,16 @@ class PlacementDesk(QObject):
         super().__init__(parent)
         self._worker = PlacementWorker(ui, pool, make_planner, read, machine)
         self._history = PlacementHistory(self)
+        self._fix = PlacementFix(self._worker, self)
         self._state: DeskState = "no model"
         self._failure = ""
         self._path = ""
         self._options = LoadOptions()
-        self._presets: tuple[Preset, ...] = ()
         self._clear(None)
         self._history.shown.connect(self._on_shown)
         self._history.changed.connect(self.history_changed)
+        self._fix.found.connect(self.predicted)
+        self._fix.failed.connect(self.notice)
 
     def _clear(self, opened: Opened | None, applied: Placement | None = None) -> None:
         """Forgets everything about the model before."""
@@ -80,7 +82,7 @@ class PlacementDesk(QObject):
         self._prediction: Prediction | None = None if opened is None else opened.prediction
         self._prediction_applied = self._prediction
         self._previews, self._refusals = Remembered[Prediction | None](), Remembered[str]()
-        self._fix = PlacementFix(self._worker)
+        self._fix.forget()
         self._pending = 0
         self._lost: frozenset[Device] = frozenset()
         self._heat = PlacementHeat()
@@ -152,11 +154,6 @@ class PlacementDesk(QObject):
     def pins(self) -> frozenset[CardId]:
         """Cards that nothing moves."""
         return frozenset() if self._history.draft is None else self._history.draft.pins
-
-    @property
-    def presets(self) -> tuple[Preset, ...]:
-        """Placements to choose from."""
-        return self._presets
 
     @property
     def pending(self) -> int:
@@ -283,7 +280,7 @@ class PlacementDesk(QObject):
         self._worker.search(
             lambda: keep(opened.solver, draft, opened.solver.fit()),
             lambda found: self.set_placement(found, tr("Placement", "Auto-fit")),
-            self._on_nothing_found,
+            lambda error: self.notice.emit(str(error)),
         )
 
     def fix(self) -> None:
@@ -294,12 +291,12 @@ class PlacementDesk(QObject):
 
     @property
     def proposal(self) -> Fix | None:
-        """What would make a placement fit that does not; None: nothing, or it is looked for."""
+        """What would make a placement fit that does not; None: nothing, or it is still looked for."""
         return self._fix.of(self.placement)
 
     @property
     def fix_text(self) -> str:
-        """The sentence of the proposal: `Move 2 layers to NUMA 0`; empty: there is none."""
+        """The sentence of the proposal; empty: there is none."""
         return "" if self.proposal is None else self.proposal.text
 
     def undo(self) -> bool:
@@ -322,10 +319,6 @@ class PlacementDesk(QObject):
             self._history.step(step, replace(self._history.draft, placement=placement))
 
     # --- what others find out ----------------------------------------------------------------------------------------
-
-    def set_presets(self, presets: Sequence[Preset]) -> None:
-        """What there is to choose from."""
-        self._presets = tuple(presets)
 
     def set_lost(self, devices: frozenset[Device]) -> None:
         """Which devices went away; their cards stay and can be moved."""
@@ -370,13 +363,9 @@ class PlacementDesk(QObject):
         """Another draft is the present one."""
         if self._opened is None:
             return
-        touched: set[Device] = set()
-        for unit, device in draft.placement.units:
-            card = self._by_id[unit]
-            if card.device != device or card.pinned != (unit in draft.pins):
-                touched |= {card.device, device}
+        touched = devices_touched(self._by_id, draft.placement, draft.pins)
         self._prediction = self._opened.planner.estimate(draft.placement)
-        self._remake(frozenset(touched))
+        self._remake(touched)
         self._settle()
         self.predicted.emit()
         self._count_pending()
@@ -395,11 +384,8 @@ class PlacementDesk(QObject):
             return
         fits = self._prediction.fits and not any(self._cards.get(device) for device in self._lost)
         if not fits and self._opened is not None and self.placement is not None:
-            self._fix.look(self._opened.solver, self.placement, self.predicted.emit, self._on_nothing_found)
+            self._fix.look(self._opened.solver, self.placement)
         self._set_state("ready" if fits else "does not fit")
-
-    def _on_nothing_found(self, error: UserFacingError) -> None:
-        self.notice.emit(str(error))
 
     def _count_pending(self) -> None:
         placement = self.placement

@@ -47,6 +47,10 @@ class PlacementLibrary(QObject):
         self._outline, self._machine, self._options = outline, machine, options
         self._read()
 
+    def is_of(self, outline: ModelOutline | None) -> bool:
+        """Whether it was opened for this model."""
+        return outline is not None and outline is self._outline
+
     @property
     def presets(self) -> tuple[Preset, ...]:
         """Those that still mean something for this model on this machine, by name."""

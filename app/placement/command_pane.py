@@ -10,7 +10,7 @@ from PySide6.QtGui import QGuiApplication, QTextOption
 from PySide6.QtWidgets import QHBoxLayout, QPlainTextEdit, QWidget
 
 from app import theme
-from app.placement.pane import Pane, Prose, Rule
+from app.placement.pane import Pane, Prose, Rule, wide
 from app.widgets.buttons import PushButton
 from app.widgets.copy_button import CopyButton
 from app.widgets.elided_label import ElidedLabel
@@ -39,7 +39,7 @@ class CommandPane(Pane):
         super().__init__(parent)
         self.setAccessibleName(self.tr("Equivalent command"))
         self._equivalents: tuple[Equivalent, ...] = ()
-        self.tools = Select()
+        self.tools = wide(Select())
         self.tools.setAccessibleName(self.tr("Tool"))
         self.copy = CopyButton(self.tr("Copy"))
         self.text = self._editor(self.tr("Command of the tool"), _TEXT_HEIGHT)

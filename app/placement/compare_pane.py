@@ -10,7 +10,7 @@ from PySide6.QtWidgets import QGridLayout, QHBoxLayout, QWidget
 
 from app import theme
 from app.placement.figure_table import FigureTable, TableRow
-from app.placement.pane import Pane, Prose, Rule
+from app.placement.pane import Pane, Prose, Rule, wide
 from app.widgets import paint
 from app.widgets.buttons import PushButton
 from app.widgets.elided_label import ElidedLabel
@@ -50,7 +50,7 @@ class ComparePane(Pane):
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.setAccessibleName(self.tr("Compare"))
-        self.a, self.b = Select(), Select()
+        self.a, self.b = wide(Select()), wide(Select())
         self.a.setAccessibleName(self.tr("Placement A"))
         self.b.setAccessibleName(self.tr("Placement B"))
         self._table = FigureTable(self.tr("Predicted"), (84, 84, 66))

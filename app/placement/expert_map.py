@@ -13,6 +13,7 @@ from PySide6.QtGui import QColor, QHelpEvent, QImage, QLinearGradient, QMouseEve
 from PySide6.QtWidgets import QSizePolicy, QToolTip, QWidget
 
 from app import theme
+from app.placement.heat_strip import heat_ramp
 from app.widgets import paint
 
 LEVELS = 255
@@ -20,25 +21,18 @@ _GRID_HEIGHT = 160
 _SCALE_HEIGHT = 18
 _MOST_ROW = 8.0
 _MOST_MAP = 300
+_GAMMA = 0.75
+"""Squares are larger than the cells of a strip; what is used little shall still be told from what is not used."""
 
 
 @lru_cache(maxsize=4)
-def _ramp(low: str, high: str) -> tuple[int, ...]:
-    a, b = QColor(low), QColor(high)
-
-    def between(x: int, y: int, level: int) -> int:
-        return round(x + (y - x) * (0.09 + 0.91 * level / LEVELS))
-
-    return tuple(
-        int(QColor(between(a.red(), b.red(), i), between(a.green(), b.green(), i), between(a.blue(), b.blue(), i)).rgb())
-        for i in range(LEVELS + 1)
-    )
+def _ramp(_theme: str) -> tuple[int, ...]:
+    return tuple(int(heat_ramp((level / LEVELS) ** _GAMMA).rgb()) for level in range(LEVELS + 1))
 
 
 def ramp() -> tuple[int, ...]:
     """The colours of levels 0 to LEVELS in the present theme, as Qt's RGB words."""
-    look = theme.current()
-    return _ramp(look.surface if look.is_dark else look.overlay, look.experts)
+    return _ramp(theme.current().name)
 
 
 def columns_of(n_experts: int) -> int:

@@ -106,6 +106,10 @@ class FilterBar(QWidget):
         """As the chip."""
         self.group.click()
 
+    def set_grouped(self, grouped: bool) -> None:
+        """As somebody else chose."""
+        self.group.setChecked(grouped)
+
     def open_field(self) -> None:
         """Write a filter."""
         self.layers.hide()

@@ -53,6 +53,7 @@ class PlacementHeader(QWidget):
             "command": IconButton("square-terminal", self.tr("Equivalent command"), size=30),
         }
         self._apply_text = self.tr("Apply")
+        self._has_model = False
         self._lay_out()
         self._connect()
         self.set_history("", "")
@@ -94,9 +95,11 @@ class PlacementHeader(QWidget):
         theme.hub().changed.connect(self.update)
 
     def set_model(self, name: str, quant: str, file_bytes: int, dot: str) -> None:
-        """Name the model; an empty name means none. dot: the colour token of what the engine does with it."""
+        """Name the model; an empty name means none, which has no panes. dot: the colour of what the engine does with it."""
+        self._has_model = bool(name)
         self.pill.set_model(name, quant, file_bytes)
         self.pill.set_dot(dot)
+        self._fit()
 
     def set_preset(self, text: str) -> None:
         """`Balanced, edited`; an empty text hides the menu."""
@@ -148,7 +151,7 @@ class PlacementHeader(QWidget):
         self.preset.setVisible(bool(self.preset.text()) and width >= _TIGHT)
         self.machine.setVisible(bool(self.machine.text()) and width >= _ROOMY)
         for button in self.panes.values():
-            button.setVisible(width >= _WIDE)
+            button.setVisible(width >= _WIDE and self._has_model)
 
     def minimumSizeHint(self) -> QSize:
         return QSize(420, HEIGHT)

@@ -10,7 +10,7 @@ from PySide6.QtWidgets import QHBoxLayout, QSizePolicy, QVBoxLayout, QWidget
 from app.placement.expert_map import ExpertMap
 from app.placement.facts import Fact, FactList
 from app.placement.move_buttons import MoveButtons, Target
-from app.placement.pane import Pane, Rule
+from app.placement.pane import Pane, Prose, Rule
 from app.widgets.buttons import LinkButton, PushButton
 from app.widgets.elided_label import ElidedLabel
 
@@ -129,7 +129,7 @@ class UseView(QWidget):
         self.span = ElidedLabel("", 11, 400, "text3")
         self.span.setSizePolicy(QSizePolicy.Policy.Maximum, QSizePolicy.Policy.Fixed)
         self.map = ExpertMap()
-        self._sentence = ElidedLabel("", 12, 400, "text2")
+        self._sentence = Prose()
         self.count = PushButton(self.tr("Count experts"), height=30)
         column = QVBoxLayout(self)
         column.setContentsMargins(0, 0, 0, 0)

@@ -9,6 +9,7 @@ from PySide6.QtWidgets import QFrame, QLabel, QScrollArea, QSizePolicy, QVBoxLay
 from app import theme
 from app.widgets import paint
 from app.widgets.elided_label import ElidedLabel
+from app.widgets.inputs import Select
 
 MARGIN = 18
 
@@ -86,3 +87,11 @@ class Prose(QLabel):
 
     def _recolor(self) -> None:
         self.setStyleSheet(f"color: {theme.color(self._color_token).name()};")
+
+
+def wide(box: Select) -> Select:
+    """A choice that takes the width there is."""
+    box.setMinimumWidth(60)
+    box.setMaximumWidth(16_777_215)
+    box.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
+    return box

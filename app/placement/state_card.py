@@ -11,7 +11,7 @@ from app.widgets import paint
 from app.widgets.buttons import PushButton
 from app.widgets.icon import draw_icon
 
-_WIDTH = 520
+_WIDTH = 620
 _TILE = 56
 
 
@@ -59,6 +59,8 @@ class StateCard(QWidget):
         self._title.setText(title)
         self._text.setText(text)
         self.setAccessibleName(f"{title} {text}")
+        for label in (self._title, self._text):
+            label.setFixedHeight(label.heightForWidth(_WIDTH))
         self.button.set_content(button, "", "", "primary")
         self.button.setVisible(bool(button))
         self.update()

@@ -46,10 +46,10 @@ def _prefill(prediction: Prediction, before: Prediction | None, runs: Sequence[R
     rates = [run.prefill_tok_s for run in runs[:_NEWEST] if run.prefill_tok_s is not None]
     if rates:
         label = filled(tr("Placement", "Prefill, measured %1"), day_text(runs[0].measured_s, now_s))
-        return Figure(label, rate_text(sample(rates).mean), "tok/s")
+        return Figure(label, whole_rate(sample(rates).mean), "tok/s")
     delta, tone = _delta(prediction.prefill_tok_s, None if before is None else before.prefill_tok_s)
     return Figure(
-        tr("Placement", "Prefill, estimated"), rate_text(prediction.prefill_tok_s), "tok/s", delta=delta, delta_tone=tone
+        tr("Placement", "Prefill, estimated"), whole_rate(prediction.prefill_tok_s), "tok/s", delta=delta, delta_tone=tone
     )
 
 
@@ -77,10 +77,15 @@ def _delta(value: float, before: float | None) -> tuple[str, str]:
 
 def signed_rate(change: float) -> str:
     """`+0.8`, `-12`; empty for a change that rounds to nothing."""
-    digits = f"{abs(change):.1f}" if abs(change) < 9.95 else f"{abs(change):.0f}"
-    if float(digits) == 0:
+    digits = f"{abs(change):.1f}" if abs(change) < 9.95 else f"{abs(change):,.0f}"
+    if digits == "0.0":
         return ""
     return f"{'+' if change > 0 else '−'}{digits}"
+
+
+def whole_rate(tok_s: float) -> str:
+    """`12.1`, `240`, `33,700`: a rate with three significant digits."""
+    return rate_text(tok_s) if tok_s < 1000 else f"{round(tok_s, -1 if tok_s < 10_000 else -2):,.0f}"
 
 
 def limit_text(limit: str) -> str:
@@ -93,6 +98,11 @@ def limit_text(limit: str) -> str:
         "transfers": tr("Placement", "transfers"),
         "room": tr("Placement", "room"),
     }.get(limit, limit)
+
+
+def sentence_case(text: str) -> str:
+    """The engine's sentences stand behind the name of a program there; here they begin."""
+    return text[:1].upper() + text[1:] + ("" if text.endswith((".", "!", "?")) else ".")
 
 
 def day_text(time_s: float, now_s: float) -> str:
@@ -132,7 +142,7 @@ def comparison_rows(a: Prediction, b: Prediction) -> tuple[TableRow, ...]:
     theirs = {one.device: one for one in b.devices}
     for one in a.devices:
         other = theirs.get(one.device)
-        if other is None:
+        if other is None or not (one.used or other.used):
             continue
         change = other.used - one.used
         sign = "" if abs(change) < 5_000_000 else f"{'+' if change > 0 else '−'}{bytes_text(abs(change))}"
@@ -148,4 +158,4 @@ def _room(one: DevicePrediction) -> str:
 def _rate_row(label: str, a: float, b: float) -> TableRow:
     share = (b / a - 1) * 100 if a else 0.0
     change = "" if abs(share) < 0.05 else f"{'+' if share > 0 else '−'}{abs(share):.1f} %"
-    return TableRow(label, (rate_text(a), rate_text(b), change), "ok" if share >= 0 else "err")
+    return TableRow(label, (whole_rate(a), whole_rate(b), change), "ok" if share >= 0 else "err")

@@ -7,21 +7,25 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
+from engine.api.interchange import Equivalent, Resolution, Tool, equivalent_commands, import_rules
 from engine.api.model_info import model_info
 from engine.api.values import LoadOptions, ModelInfo
 from engine.arch.registry import build_spec
 from engine.arch.units import UnitId, UnitKind
+from engine.estimate.calibration import load_calibration, save_calibration
 from engine.estimate.described import Described
 from engine.estimate.planner import Planner
 from engine.estimate.prediction import ContextPlan, DevicePrediction, Limit, Prediction
 from engine.estimate.rates import Calibration
 from engine.estimate.work import ModelWork, experts_of
+from engine.gguf.info import GgufFile
 from engine.gguf.overrides import Override, override
 from engine.gguf.reader import read_gguf
 from engine.graph.build import build_graph
 from engine.hardware.gpus import GpuInfo
 from engine.hardware.machine import Machine, NodeInfo, machine_fingerprint, this_machine
 from engine.hardware.machine_file import read_machine
+from engine.hardware.user_data import user_data_dir
 from engine.placement.file import fingerprint
 from engine.placement.placement import Device, Gpu, Numa, Placement, units_of
 from engine.placement.tensors import tensor_uses
@@ -32,6 +36,7 @@ __all__ = [
     "ContextPlan",
     "Device",
     "DevicePrediction",
+    "Equivalent",
     "Gpu",
     "GpuInfo",
     "Limit",
@@ -42,12 +47,20 @@ __all__ = [
     "Placement",
     "Planner",
     "Prediction",
+    "Resolution",
+    "Tool",
     "UnitFacts",
     "UnitId",
     "UnitKind",
+    "equivalent_commands",
+    "import_rules",
+    "load_rates",
     "machine_fingerprint",
     "machine_of",
+    "measure",
+    "outline_of",
     "read_outline",
+    "save_rates",
     "this_machine",
 ]
 
@@ -99,6 +112,11 @@ def read_outline(path: str, overrides: tuple[Override, ...] = ()) -> ModelOutlin
         GgufError: damaged or missing. UnsupportedModel: nothing that this version runs. InvalidRequest: overrides.
     """
     file, _ = override(read_gguf(Path(path)), overrides)
+    return outline_of(file, path)
+
+
+def outline_of(file: GgufFile, path: str) -> ModelOutline:
+    """The model of a header that was read already. Raises: UnsupportedModel, GgufError."""
     spec = build_spec(file)
     model = Described(file, spec, build_graph(spec))
     counts = [experts_of(spec, block.index) for block in spec.blocks]
@@ -139,6 +157,24 @@ def _formats(by_type: Counter[str]) -> str:
         return ""
     bits = f"{BY_NAME[names[0]].bits_per_weight:.2f}".rstrip("0").rstrip(".") if names[0] in BY_NAME else ""
     return f"{' + '.join(names)}{f', {bits} bits' if bits else ''}"
+
+
+def measure(machine: Machine) -> Calibration:
+    """Measures this machine, which takes seconds and wants it idle: for a thread that nobody waits for."""
+    # Not with the module: who only plans needs no runtime.
+    from engine.runtime.calibrate import calibrate
+
+    return calibrate(machine)
+
+
+def load_rates(machine: Machine, folder: Path | None = None) -> Calibration | None:
+    """What was measured of this machine before, None: nothing that counts. folder: None: the user's."""
+    return load_calibration(folder or user_data_dir(), machine)
+
+
+def save_rates(calibration: Calibration, machine: Machine, folder: Path | None = None) -> None:
+    """Keeps what was measured. Raises: OSError."""
+    save_calibration(calibration, folder or user_data_dir(), machine)
 
 
 def machine_of(path: str) -> Machine:

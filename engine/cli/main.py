@@ -27,6 +27,7 @@ COMMANDS = {
     "bench": "engine.cli.bench",
     "selftest": "engine.cli.selftest",
     "estimate": "engine.cli.estimate",
+    "fit": "engine.cli.estimate",
     "placement": "engine.cli.placement",
     "topology": "engine.cli.topology",
     "sensors": "engine.cli.sensors",

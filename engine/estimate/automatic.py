@@ -29,21 +29,27 @@ FEW_LAYERS = 12
 Judge = Callable[[Placement], Estimate]
 
 
-def automatic_placement(spec: ModelSpec, estimator: Estimator, options: LoadOptions) -> Placement:
+def automatic_placement(
+    spec: ModelSpec, estimator: Estimator, options: LoadOptions, quick: QuickBytes | None = None
+) -> Placement:
     """Where everything goes on the machine of the estimator; without GPUs, or where nothing fits on them, all on the CPU.
+
+    quick: of the same estimator, if there is one.
 
     Raises:
         InvalidRequest: see `default_placement`.
     """
-    home, quick = default_placement(spec, options), QuickBytes(spec, estimator)
+    home = default_placement(spec, options)
     if spec.n_layers > FEW_LAYERS:
-        found = _chosen(home, spec, estimator, lambda placement: quick.estimate(placement)[0])
-        if roomy(quick.refine(found)):
+        fast = QuickBytes(spec, estimator) if quick is None else quick
+        found = filled(home, spec, estimator, lambda placement: fast.estimate(placement)[0])
+        if roomy(fast.refine(found)):
             return found
-    return _chosen(home, spec, estimator, estimator.estimate)
+    return filled(home, spec, estimator, estimator.estimate)
 
 
-def _chosen(home: Placement, spec: ModelSpec, estimator: Estimator, judge: Judge) -> Placement:
+def filled(home: Placement, spec: ModelSpec, estimator: Estimator, judge: Judge) -> Placement:
+    """As much of a model that lies at home in memory on the GPUs as `judge` finds roomy."""
     gpus = [one for one in estimator.machine.gpus if one.capacity]
     total = sum(estimator.unit_bytes(home).values())
     for n in range(1, len(gpus)):  # a model that fits on fewer GPUs is faster there

@@ -24,7 +24,7 @@ from engine.graph.ops import Attention as AttentionOp
 from engine.graph.ops import Graph, LatentStore
 from engine.graph.ops import Rope as RopeOp
 from engine.hardware.machine import Machine
-from engine.placement.options import LoadOptions
+from engine.placement.options import KvType, LoadOptions
 from engine.placement.placement import Device, Gpu, Numa, Placement
 from engine.placement.streaming import CHUNK_BYTES, CHUNKS, placement_for_prefill, ring_bytes, streams
 from engine.placement.tensors import TensorUse, tensor_uses
@@ -142,6 +142,8 @@ class Estimator:
         self._chunk = min(options.prefill_chunk, self.n_ctx)
         self.largest_chunk = max(self._chunk, DECODE_BUCKETS[-1] + 1)
         self._tables = self.layer_tables()
+        self._layer_groups = groups_of(spec)
+        self._known_groups: dict[tuple[KvType, KvType], tuple[CacheGroup, ...]] = {}
         _check(self.uses, tensors, self._chunk)
 
     def estimate(self, placement: Placement) -> Estimate:
@@ -292,19 +294,21 @@ class Estimator:
         return found
 
     def _groups(self, placement: Placement) -> tuple[CacheGroup, ...]:
-        per_token = token_bytes(self._spec, placement.k_type, placement.v_type)
-        blocks = tuple(BLOCK * one for one in per_token)
-        return plan_groups(self._spec, self.n_ctx, self._chunk, blocks, self.machine.ram_bytes)
+        types = placement.k_type, placement.v_type
+        if types not in self._known_groups:
+            blocks = tuple(BLOCK * one for one in token_bytes(self._spec, *types))
+            self._known_groups[types] = plan_groups(self._spec, self.n_ctx, self._chunk, blocks, self.machine.ram_bytes)
+        return self._known_groups[types]
 
     def _cache(self, device: Device, placement: Placement) -> tuple[int, int]:
         """Bytes of keys and values: of one sequence, and of what is kept beside it."""
-        layers = [layer for layer in groups_of(self._spec) if placement.device_of(UnitId("kv", layer)) == device]
+        layers = [layer for layer in self._layer_groups if placement.device_of(UnitId("kv", layer)) == device]
         pairs = [self.layer_cache(layer, device, placement) for layer in layers]
         return sum(kv for kv, _ in pairs), sum(kept for _, kept in pairs)
 
     def layer_cache(self, layer: int, device: Device, placement: Placement) -> tuple[int, int]:
         """The same of one layer, were it on this device."""
-        group = self._groups(placement)[groups_of(self._spec)[layer]]
+        group = self._groups(placement)[self._layer_groups[layer]]
         spare = group.n_blocks - group.n_needed
         if isinstance(device, Gpu):  # one block more: what padding rows write
             block = gpu_layer_bytes(self._spec, layer, placement.k_type, placement.v_type)

@@ -7,15 +7,17 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from engine.arch.units import UnitId
-from engine.errors import PlacementError
-from engine.estimate.automatic import automatic_placement
+from engine.estimate.automatic import automatic_placement, filled
+from engine.estimate.calibration import learned
+from engine.estimate.context import plan_context
 from engine.estimate.described import HasModel
 from engine.estimate.memory import DeviceBytes, Estimate, Estimator
 from engine.estimate.moves import find_move
-from engine.estimate.prediction import DevicePrediction, Limit, Prediction
+from engine.estimate.prediction import ContextPlan, DevicePrediction, Limit, Prediction
 from engine.estimate.quick import QuickBytes
 from engine.estimate.rates import Calibration, assumed
 from engine.estimate.roofline import Part, Roofline
+from engine.estimate.solver import ANSWER, PROMPT, Judged, solve
 from engine.estimate.speed import Speed, StepTime
 from engine.estimate.work import ModelWork
 from engine.hardware.machine import Machine
@@ -63,7 +65,7 @@ class Planner:
         """What loading without a placement gives."""
         if not self.machine.gpus:
             return default_placement(self.model.spec, self.options)
-        return automatic_placement(self.model.spec, self.estimator, self.options)
+        return automatic_placement(self.model.spec, self.estimator, self.options, self._bytes)
 
     def fit(self) -> Placement:
         """The placement that is fastest of those that fit.
@@ -71,11 +73,23 @@ class Planner:
         Raises:
             PlacementError: nothing fits; with the arithmetic.
         """
-        found = self.default()
-        estimate = self.estimator.estimate(found)
-        if not estimate.fits:
-            raise PlacementError(f"this model does not fit: {estimate.limit.device} lacks {estimate.limit.over:,} bytes")
-        return found
+        home = default_placement(self.model.spec, self.options)
+        start = filled(home, self.model.spec, self.estimator, self._quickly) if self.machine.gpus else home
+        judged = Judged(
+            bytes_of=self._quickly,
+            seconds_of=self._conversation_s,
+            unit_seconds=lambda unit, device: self._speed.unit(unit, device).seconds,
+            sizes=self.estimator.unit_bytes(start),
+            unreadable=self._unreadable,
+        )
+        return solve(start, home, self.machine, judged)
+
+    def _quickly(self, placement: Placement) -> Estimate:
+        return self._bytes.estimate(placement)[0]
+
+    def _conversation_s(self, placement: Placement) -> float:
+        prompt = self._speed.step(placement, "prefill").seconds / self.work.rows
+        return PROMPT * prompt + ANSWER * self._speed.step(placement, "decode").seconds
 
     def estimate(self, placement: Placement, *, depth: int = 0) -> Prediction:
         """What the placement takes and how fast it is. depth: tokens that are in the cache when a token is decoded."""
@@ -114,20 +128,53 @@ class Planner:
     def fix(self, placement: Placement) -> tuple[str, Placement] | None:
         """What to do so that a placement that does not fit does, as an imperative, and the placement after it; None: it fits, or
         nothing helps."""
-        estimate = self.estimator.estimate(placement)
-        over = [one for one in estimate.devices if one.over]
-        if len(over) != 1:
+        sentences: list[str] = []
+        there, found = placement, self._quickly(placement)
+        while not found.fits and len(sentences) < len(found.devices):
+            worst = found.limit
+            move = find_move(self.estimator, there, worst.device, worst.over, self._quickly)
+            if move is None:
+                return None
+            sentences.append(move.sentence)
+            there, found = move.placement, self._quickly(move.placement)
+        if not sentences or not found.fits:
             return None
-        move = find_move(self.estimator, placement, over[0].device, over[0].over)
-        return None if move is None else (f"{move.sentence[0].upper()}{move.sentence[1:]}", move.placement)
+        text = " and ".join(sentences)
+        return f"{text[0].upper()}{text[1:]}", there
+
+    def context(self, placement: Placement, n_ctx: int) -> ContextPlan:
+        """What a context of n_ctx tokens costs under this placement, and what would have to leave which device for it.
+
+        Raises:
+            InvalidRequest: more than the model was made for.
+        """
+        other = Planner(self, replace(self.options, n_ctx=n_ctx), self.machine, self.calibration)
+        before = self._quickly(placement)
+        return plan_context(placement, other.n_ctx, before, other._quickly, other.fix)
 
     def unit_bytes(self, placement: Placement) -> dict[UnitId, int]:
         """Bytes of the tensors of each unit, of a cache or of the states of a layer."""
-        return self.estimator.unit_bytes(placement)
+        return self._bytes.sums.by_unit(placement)
 
     def unit_ms(self, unit: UnitId, device: Device) -> float:
         """Milliseconds of a decoded token that a unit takes on a device."""
         return 1e3 * self._speed.unit(unit, device).seconds
+
+    def learned(
+        self, placement: Placement, *, decode_tok_s: float | None = None, prefill_tok_s: float | None = None, depth: int = 0
+    ) -> Calibration:
+        """The calibration after the engine ran at these rates under this placement: of one answer alone, behind `depth` tokens,
+        and of prompts of whole chunks. A planner with it predicts what lies between."""
+        found = self.calibration
+        if decode_tok_s:
+            found = learned(found, "decode", self._speed.step(placement, "decode", depth), 1.0 / decode_tok_s)
+        if prefill_tok_s:
+            found = learned(found, "prefill", self._speed.step(placement, "prefill", 0), self.work.rows / prefill_tok_s)
+        return found
+
+    def prepare(self, placement: Placement) -> None:
+        """Works out what the next moves from here may need, a tenth of a second or two; for a thread that nobody waits for."""
+        self._bytes.prepare(placement)
 
     def _predicted(self, placement: Placement, estimate: Estimate, depth: int, *, exact: bool) -> Prediction:
         decode = self._speed.step(placement, "decode", depth)

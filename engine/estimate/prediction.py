@@ -83,9 +83,9 @@ class Prediction:
 
 @dataclass(frozen=True, slots=True)
 class ContextPlan:
-    """What a longer context costs. extra_bytes: of caches, windows and working memory, all devices together; placement: the one
-    that fits with it, the same where nothing has to move; moves: what leaves which device, a sentence each; fits: whether it can
-    be had at all; sentence: all of it, for people."""
+    """What a longer context costs. extra_bytes: of caches, windows and tables of positions, all devices together; placement: the
+    one that fits with it, the same where nothing has to move; moves: what leaves which device, a sentence each; fits: whether it
+    can be had at all; sentence: all of it, for people."""
 
     n_ctx: int
     extra_bytes: int

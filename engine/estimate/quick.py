@@ -78,6 +78,26 @@ class QuickBytes:
         self._exact[_key(placement)] = found
         return found
 
+    def prepare(self, placement: Placement) -> None:
+        """Lowers the layers that one unit more or less elsewhere would make."""
+        machine = self._full.machine
+        devices: tuple[Device, ...] = (
+            *(Numa(one.node) for one in machine.nodes[:2]),
+            *(Gpu(one.index) for one in machine.gpus[:2]),
+        )
+        places = placement.places
+        around = {
+            (shape, tuple(places.get(unit) for unit in ids)) for shape, ids in zip(self._fragments.shapes, self._ids, strict=True)
+        }
+        for shape, where in around:
+            for i, device in enumerate(where):
+                for there in devices if device is not None else ():
+                    changed: list[Device | None] = list(where)
+                    changed[i] = there
+                    _, pattern = _pattern(tuple(changed))
+                    for kind in self._full.kinds:
+                        self._fragments.of(shape, pattern, kind)
+
     def _estimate(self, placement: Placement, beside: Placement | None) -> Estimate:
         machine = self._full.machine
         here: set[Device] = {*(Numa(one.node) for one in machine.nodes), *(Gpu(one.index) for one in machine.gpus)}

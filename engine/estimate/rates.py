@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from engine.hardware.machine import Machine
+from engine.quants.formats import BY_NAME
 
 CORE_READ_GBPS = 20.0
 """Of memory, by one core; a few together reach what the memory gives."""
@@ -16,11 +17,7 @@ NODE_READ_GBPS = 40.0
 """Of a node of which nothing is known: two channels of DDR5."""
 SUSTAINED = 0.8
 """What is read of the rate that a memory is sold with."""
-CORE_GOPS = 300.0
-"""Multiplications and additions of 8-bit values, 10^9 a second and core, by the kernels of many rows."""
-CORE_FLOAT_GOPS = 60.0
-CORE_FEW_GBPS = 25.0
-"""Weights that the kernels of few rows get through where memory is not the limit, a core."""
+CORE_FLOAT_GOPS = 75.0
 MEET_US = 1.0
 OP_US = 0.5
 STEP_US = 60.0
@@ -61,20 +58,37 @@ CARDS: tuple[tuple[str, float, float], ...] = (
 
 
 @dataclass(frozen=True, slots=True)
+class FormatRates:
+    """How the kernels of one node's cores get on with one format. stream_gbps: weights that one thread gets through with one row,
+    out of memory; share: of what all threads read together, what they get through so; gops: 10^9 operations a second and thread
+    with very many rows; unpack_ns: for each weight beside that, however many rows there are, a thread."""
+
+    stream_gbps: float
+    share: float
+    gops: float
+    unpack_ns: float
+
+
+FAST = FormatRates(25.0, 0.85, 330.0, 0.06)
+EXACT = FormatRates(4.0, 0.3, 40.0, 1.0)
+FLOAT = FormatRates(23.0, 0.8, 105.0, 0.3)
+"""Of formats with kernels of their own, of those that are multiplied exactly, of plain numbers: cores with 512-bit vectors."""
+
+
+@dataclass(frozen=True, slots=True)
 class NodeRates:
     """One node of memory and its cores.
 
-    read_gbps: (threads, GB/s together), ascending; gops: by format, 10^9 operations a second and thread with many rows; few_gbps:
-    by format, GB/s of weights and thread with few rows, out of a cache. meet_us: all threads once; op_us: an op that does hardly
-    anything.
+    read_gbps: (threads, GB/s together), ascending; sold_gbps: what the memory is said to give, 0: nobody says; formats: by name;
+    float_gops: of attention, a thread. meet_us: all threads once; op_us: an op that does hardly anything.
     """
 
     read_gbps: tuple[tuple[int, float], ...]
-    gops: tuple[tuple[str, float], ...] = ()
-    few_gbps: tuple[tuple[str, float], ...] = ()
+    formats: tuple[tuple[str, FormatRates], ...] = ()
     float_gops: float = CORE_FLOAT_GOPS
     meet_us: float = MEET_US
     op_us: float = OP_US
+    sold_gbps: float = 0.0
 
     def read(self, threads: int) -> float:
         """GB/s that so many threads read together."""
@@ -88,8 +102,16 @@ class NodeRates:
 
     @property
     def limit(self) -> float:
-        """GB/s that it gives at most."""
-        return max((rate for _, rate in self.read_gbps), default=0.0)
+        """GB/s that it gives at most: as sold, else as measured."""
+        return self.sold_gbps or max((rate for _, rate in self.read_gbps), default=0.0)
+
+    def format(self, name: str) -> FormatRates:
+        """The rates of a format, assumed where it was not measured."""
+        known = dict(self.formats).get(name)
+        if known is not None:
+            return known
+        form = BY_NAME[name]
+        return FLOAT if form.is_float else FAST if form.path == "fast" else EXACT
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,19 +156,18 @@ def assumed(machine: Machine) -> Calibration:
     """What is assumed of a machine, of which a file may tell the rates of its memories and links."""
     return Calibration(
         tuple(_node(one.n_cores, one.read_gbps) for one in machine.nodes),
-        tuple(_gpu(one.name, one.read_gbps, one.link_gbps, emulated=one.emulated) for one in machine.gpus),
+        tuple(_gpu(one.name, one.read_gbps, one.link_gbps) for one in machine.gpus),
     )
 
 
 def _node(n_cores: int, gbps: float | None) -> NodeRates:
     limit = SUSTAINED * gbps if gbps else NODE_READ_GBPS
     enough = max(1, min(n_cores, round(limit / CORE_READ_GBPS)))
-    return NodeRates(tuple(dict.fromkeys(((enough, limit), (max(n_cores, enough), limit)))))
+    return NodeRates(tuple(dict.fromkeys(((enough, limit), (max(n_cores, enough), limit)))), sold_gbps=gbps or 0.0)
 
 
-def _gpu(name: str, gbps: float | None, link: float | None, *, emulated: bool) -> GpuRates:
-    if emulated:  # torch on the CPU
-        return GpuRates(NODE_READ_GBPS / 8, 0.05, NODE_READ_GBPS / 4, NODE_READ_GBPS / 4, 60.0)
+def _gpu(name: str, gbps: float | None, link: float | None) -> GpuRates:
+    """Of a card by its name; what is emulated is taken for a usual card: nobody emulates for speed."""
     upper = name.upper()
     known = next((row for row in CARDS if row[0] in upper), None)
     sold = gbps or (known[1] if known else GPU_READ_GBPS)

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from engine.estimate.rates import CORE_FEW_GBPS, CORE_GOPS, Calibration, GpuRates, NodeRates
+from engine.estimate.rates import Calibration, GpuRates, NodeRates
 from engine.estimate.work import OpWork, UnitWork
 from engine.placement.placement import Device, Gpu
 from engine.program.fuse import Phase
 from engine.quants.formats import BY_NAME
+from kernels_pyx.executor import FEW_MAX
 
 GPU_REACH = 0.75
 """Of the read rate of a GPU, what kernels of few rows get through on large matrices."""
 GPU_DENSE = 0.55
 """Of the rate of dense products, what prompts reach with weights that are unpacked on the way."""
+ROW_NS = 5.0
+"""What each row of weights costs a thread beside its bytes, with one row of activations."""
 VALUE_NS = 0.25
 """Pointwise work, a value and core."""
-EXACT_GOPS = 25.0
-"""A thread, for formats without kernels of their own."""
 ATTEND_SHARE = 0.7
 """Of the read rate, what attention over a long past gets through in decode."""
 
@@ -75,24 +76,26 @@ class Roofline:
         return gpus[device.index] if device.index < len(gpus) else gpus[-1]
 
     def _on_node(self, op: OpWork, node: NodeRates, phase: Phase, depth: int, rows: int) -> Part:
-        gbps = node.read(self.threads) * 1e9
-        nbytes = op.nbytes
+        threads, gbps = self.threads, node.read(self.threads) * 1e9
         cached = op.cache_bytes * _seen(op, depth)
-        states = op.state_bytes
-        bound = (nbytes + cached + states) / (node.limit * 1e9)
+        bound = (op.nbytes + cached + op.state_bytes) / (node.limit * 1e9)
         fixed = node.op_us * 1e-6 + (node.meet_us * 1e-6 if op.meets else 0.0)
-        read = (nbytes + states) / gbps + cached / (gbps * ATTEND_SHARE)
-        team = self.threads * 1e9
-        if phase == "decode":
-            few = dict(node.few_gbps)
-            multiply = sum(one.nbytes / (_few(one.format, few) * team) for one in op.matrices)
-        else:
-            gops = dict(node.gops)
-            multiply = sum(one.ops / (_many(one.format, gops) * team) for one in op.matrices)
-        attended = op.cache_ops * _mean_seen(op, depth, rows if phase == "prefill" else 1)
-        multiply += attended / (node.float_gops * team)
-        multiply += op.values * VALUE_NS * 1e-9 / self.threads
-        return Part(read, max(0.0, multiply - read), fixed, bound)
+        read = op.state_bytes / gbps + cached / (gbps * ATTEND_SHARE)
+        multiply = op.cache_ops * _mean_seen(op, depth, rows if phase == "prefill" else 1) / (node.float_gops * threads * 1e9)
+        multiply += op.values * VALUE_NS * 1e-9 / threads
+        for one in op.matrices:
+            rates = node.format(one.format)
+            through = (one.nbytes / rates.stream_gbps + one.n_rows * ROW_NS) * 1e-9 / threads
+            stream = max(one.nbytes / (gbps * rates.share), through)
+            form = BY_NAME[one.format]
+            weights = one.nbytes * form.block / form.type_size
+            if one.ops <= 2.0 * FEW_MAX * weights:
+                read += stream
+                continue
+            dense = (one.ops / rates.gops + weights * rates.unpack_ns) * 1e-9 / threads
+            read += stream
+            multiply += max(0.0, dense - stream)
+        return Part(read, multiply, fixed, bound)
 
     def _on_gpu(self, op: OpWork, gpu: GpuRates, phase: Phase, depth: int, rows: int) -> Part:
         nbytes = op.nbytes + op.state_bytes + op.cache_bytes * _seen(op, depth)
@@ -110,15 +113,3 @@ def _seen(op: OpWork, depth: int) -> float:
 def _mean_seen(op: OpWork, depth: int, rows: int) -> float:
     """Keys that a row sees on average."""
     return _seen(op, depth + rows // 2)
-
-
-def _few(name: str, measured: dict[str, float]) -> float:
-    if name in measured:
-        return measured[name]
-    return CORE_FEW_GBPS if BY_NAME[name].path == "fast" else CORE_FEW_GBPS / 8
-
-
-def _many(name: str, measured: dict[str, float]) -> float:
-    if name in measured:
-        return measured[name]
-    return CORE_GOPS if BY_NAME[name].path == "fast" else EXACT_GOPS

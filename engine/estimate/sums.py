@@ -55,6 +55,9 @@ class UnitSums:
         for use in estimator.uses:
             if use.use == "matrix" and use.unit.kind == "experts":
                 self._ring[use.unit] = self._ring.get(use.unit, 0) + aligned(estimator.tensors[use.name].nbytes)
+        self._named: dict[UnitId, int] = {}
+        for use in estimator.uses:
+            self._named[use.unit] = self._named.get(use.unit, 0) + estimator.tensors[use.name].nbytes
         self._caches: dict[tuple[KvType, KvType], dict[int, tuple[tuple[int, int], tuple[int, int]]]] = {}
         self._tables = estimator.layer_tables()
 
@@ -99,6 +102,15 @@ class UnitSums:
             for device in {places[unit] for unit in tensor.units}:
                 kinds.setdefault(device, [0, 0, 0])[2] += tensor.gpu if isinstance(device, Gpu) else tensor.cpu
         return {device: (one[0], one[1], one[2]) for device, one in kinds.items()}
+
+    def by_unit(self, placement: Placement) -> dict[UnitId, int]:
+        """Bytes of the tensors of each unit, of a cache or of the states of a layer: those of `Estimator.unit_bytes`, sooner."""
+        places, found = placement.places, dict(self._named)
+        for layer, (cpu, gpu) in self._cache(placement).items():
+            unit = UnitId("kv", layer)
+            found[unit] = sum(gpu if isinstance(places[unit], Gpu) else cpu)
+        slots, _ = plan_slots(self._spec, self._full.snapshot_budget(placement)) if self._states else (0, 0)
+        return found | {UnitId("state", layer): slots * nbytes for layer, nbytes in self._states.items()}
 
     def _sum_up(
         self,

@@ -40,11 +40,12 @@ _OWNERS: dict[UnitKind, UnitKind] = {"kv": "mixer", "state": "mixer"}
 
 @dataclass(frozen=True, slots=True)
 class Matrix:
-    """nbytes of weights of one format, which `ops` multiplications and additions use."""
+    """nbytes of weights of one format in n_rows rows, which `ops` multiplications and additions use."""
 
     format: str
     nbytes: float
     ops: float
+    n_rows: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,13 +163,13 @@ class ModelWork:
 
     def _matrix(self, name: str, n_in: int, n_out: int, rows: int) -> Matrix:
         form = BY_ID[self._tensors[name].type_id]
-        return Matrix(form.name, n_out * form.row_bytes(n_in), 2.0 * rows * n_in * n_out)
+        return Matrix(form.name, n_out * form.row_bytes(n_in), 2.0 * rows * n_in * n_out, n_out)
 
     def _experts(self, name: str, n_in: int, n_out: int, n_experts: int, n_used: int, rows: int) -> Matrix:
         """Rows choose independently: of many rows, hardly an expert stays unused."""
         form = BY_ID[self._tensors[name].type_id]
         touched = n_experts * (1.0 - (1.0 - n_used / n_experts) ** rows)
-        return Matrix(form.name, touched * n_out * form.row_bytes(n_in), 2.0 * rows * n_used * n_in * n_out)
+        return Matrix(form.name, touched * n_out * form.row_bytes(n_in), 2.0 * rows * n_used * n_in * n_out, touched * n_out)
 
     def _rows_of(self, name: str, width: int, rows: int) -> Matrix:
         form = BY_ID[self._tensors[name].type_id]

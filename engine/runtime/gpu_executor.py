@@ -146,9 +146,9 @@ class GpuExecutor:
         if self.warmer.is_due(index, bound):
             self.warmer.make_ready(index, bound)
         bound.host.fill(batch, states)
-        self._timing = Timing(0 if (lane := self._cpu_lane(index)) is None else len(lane.ops)) if self.measure else None
         if self.pools is not None:
             self.pools.begin()
+        self._timing = Timing(0 if (lane := self._cpu_lane(index)) is None else len(lane.ops)) if self.measure else None
         started = time.perf_counter()
         try:
             if bound.meeting is None:

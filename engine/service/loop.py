@@ -37,8 +37,8 @@ class Loop:
                 self._carry_out(command)
                 continue
             self._step()
-            state.look_at_holdings()
             state.read_experts()
+            state.look()
         state.end_feed()
         state.drop_model()
 

@@ -60,7 +60,7 @@ class State:
         """Called now and then in a long command: queued requests that were cancelled end."""
         for command in self.mailbox.take_cancelled():
             self.emit(Finished(command.request_id, "done" if isinstance(command, Cancel) else "cancelled"))
-        self.look_at_holdings()
+        self.look()
 
     def read_experts(self) -> None:
         """Sends counts of experts when they are due and have changed."""
@@ -70,6 +70,11 @@ class State:
         rows = tuple(tally.rows.tolist())
         self.emit(ExpertCounts(watch.request_id, tally.n_tokens, tally.moe.layers, tally.counts.copy(), rows))
         watch.told, watch.due = tally.n_tokens, time.monotonic() + watch.period_s
+
+    def look(self) -> None:
+        """Looks at what the model holds, when that is due."""
+        if self.loaded is not None:
+            self.loaded.holding.look()
 
     def work(self) -> EngineSample | None:
         """What the engine did since it was asked before; None without a model. Any thread."""
@@ -91,11 +96,6 @@ class State:
         if feed is not None:
             feed.close()
             self.tell_feed()
-
-    def look_at_holdings(self) -> None:
-        """Looks at what the model holds."""
-        if self.loaded is not None:
-            self.loaded.holding.look()
 
     def patience_s(self) -> float | None:
         """How long the thread may wait for a command: until counts are due, not at all while there is work, None for ever."""

@@ -74,15 +74,15 @@ class Session:
         """Whether there is nothing to do."""
         return not self._scheduler.sequences()
 
-    @property
-    def n_tokens_held(self) -> int:
-        """Tokens in the cache of answers under way. Any thread."""
-        return sum(one.table.n_tokens for one in self._scheduler.running())
-
     def live(self) -> Live:
         """What caches and states hold for answers under way, and for prompts that may begin like earlier ones."""
         blocks = tuple(np.array(one, np.int64) for one in self._blocks.live)
         return Live(blocks, np.array(list(self._states.held()), np.int64))
+
+    @property
+    def n_tokens_held(self) -> int:
+        """Tokens in the cache of answers under way. Any thread."""
+        return sum(one.table.n_tokens for one in self._scheduler.running())
 
     def active(self) -> frozenset[RequestId]:
         """Requests that have not ended."""

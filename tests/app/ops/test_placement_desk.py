@@ -54,6 +54,7 @@ def bare(qtbot: QtBot) -> Iterator[Desk]:
     desk.notice.connect(made.notices.append)
     desk.predicted.connect(lambda: made.predicted.append(desk.prediction.decode_tok_s if desk.prediction else 0.0))
     yield made
+    desk.close()
     ui.close()
     pool.shutdown()
 
@@ -197,11 +198,12 @@ def test_what_does_not_fit_is_said_and_can_be_fixed(opened: Desk, qtbot: QtBot) 
     assert opened.desk.prediction is not None
     over = {one.device: one.over for one in opened.desk.prediction.devices}
     assert over[Gpu(1)] > 0
-    qtbot.waitUntil(lambda: opened.desk.fix_text != "")
-    assert opened.desk.fix_text.startswith("Move ")
+    qtbot.waitUntil(lambda: opened.desk.proposal is not None)
+    assert opened.desk.proposal is not None
+    assert opened.desk.proposal.text == "Move 1 layers to NUMA 1"
     opened.desk.fix()
     assert opened.desk.state == "ready"
-    assert opened.desk.fix_text == ""
+    assert opened.desk.proposal is None
     opened.desk.undo()
     assert opened.desk.state == "does not fit"
 

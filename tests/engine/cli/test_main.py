@@ -114,6 +114,7 @@ def test_every_command_has_a_module_name() -> None:
         "perplexity",
         "bench",
         "estimate",
+        "fit",
         "placement",
         "topology",
         "sensors",
