@@ -17,6 +17,8 @@ from engine.service.migration import LOOK_S, Migration
 from engine.service.sensor_feed import SensorFeed
 from kernels_pyx.executor import AbortFlag
 
+HOLDINGS_LOOK_S = 10.0
+"""While somebody watches the machine, an idle engine looks so often at what its model holds."""
 OWNER_LOOKS_S = 5.0
 """Who has taken memory from the system looks so often whether it should give some back."""
 
@@ -60,6 +62,7 @@ class State:
         """Called now and then in a long command: queued requests that were cancelled end."""
         for command in self.mailbox.take_cancelled():
             self.emit(Finished(command.request_id, "done" if isinstance(command, Cancel) else "cancelled"))
+        self.look()
 
     def look(self) -> None:
         """Looks at what the model holds, when that is due."""
@@ -93,7 +96,7 @@ class State:
             return 0
         if self.migration is not None:
             return LOOK_S
-        waits: list[float] = []
+        waits = [HOLDINGS_LOOK_S] if self.loaded is not None and self.feed is not None else []
         if self.loaded is not None and self.expert_watch is not None and self.loaded.model.experts is not None:
             untold = self.loaded.model.experts.n_tokens != self.expert_watch.told
             waits += [max(0.0, self.expert_watch.due - time.monotonic())] * untold
