@@ -5,7 +5,23 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal, NewType
 
-from engine.hardware.snapshot import CpuSample, HardwareSnapshot
+from engine.api.expert_use import ExpertUse
+from engine.hardware.snapshot import (
+    CoreSample,
+    CpuSample,
+    DiskSample,
+    GpuProcess,
+    GpuSample,
+    GpuState,
+    HardwareSnapshot,
+    MemorySample,
+    NodeSample,
+    PressureSample,
+    SensorCost,
+    why,
+)
+from engine.hardware.topology import Core, L3Group, Node, PciGpu, Topology
+from engine.hardware.work import DeviceWork, EngineSample, OpTime
 from engine.placement.options import KvType, LoadOptions, StreamExperts
 from engine.placement.placement import Placement
 from engine.sampling.params import RANGES, SamplingParams
@@ -13,23 +29,45 @@ from engine.sampling.params import RANGES, SamplingParams
 __all__ = [
     "RANGES",
     "ChatMessage",
+    "Core",
+    "CoreSample",
     "CpuSample",
     "DeviceShare",
+    "DeviceWork",
+    "DiskSample",
+    "EngineSample",
+    "ExpertUse",
     "FinishReason",
+    "GpuProcess",
+    "GpuSample",
+    "GpuState",
     "HardwareSnapshot",
     "HoldingInfo",
     "HoldingTrend",
     "KvType",
+    "L3Group",
     "LoadOptions",
+    "MemorySample",
     "ModelInfo",
+    "Node",
+    "NodeSample",
+    "OpTime",
+    "PciGpu",
     "Placement",
+    "PoolMode",
+    "PressureSample",
     "RequestId",
     "SamplingParams",
+    "SensorCost",
     "StreamExperts",
+    "Topology",
     "Usage",
+    "why",
 ]
 
 RequestId = NewType("RequestId", str)
+PoolMode = Literal["promote", "keep", "off"]
+"""What pools of experts do: change with the text, hold what they hold, or stand aside."""
 FinishReason = Literal["stop", "length", "cancelled", "done"]
 """`stop`: end of generation or a stop string; `length`: max_tokens or context; `done`: a command that generates nothing."""
 
@@ -112,7 +150,10 @@ class ModelInfo:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Figures of one answer. n_reused: prompt tokens whose KV was already there. Rates are None when nothing was measured."""
+    """Figures of one answer. n_reused: prompt tokens whose KV was already there. Rates are None when nothing was measured.
+
+    experts: of a model with experts, which were passed on the way, prompt and answer.
+    """
 
     n_prompt: int = 0
     n_reused: int = 0
@@ -121,3 +162,4 @@ class Usage:
     prefill_tok_s: float | None = None
     decode_tok_s: float | None = None
     token_ids: tuple[int, ...] = field(default=(), repr=False)
+    experts: ExpertUse | None = None

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from engine.graph.ops import Buffer
-from engine.placement.placement import Device
+from engine.placement.placement import Device, Gpu
 from engine.program.fuse import Phase
 from engine.program.lane_ops import LaneOp, reads, writes
 from engine.program.lane_transfer import LaneRecv, LaneSend
@@ -108,6 +108,19 @@ class Plan:
             pieces = ", ".join(f"{self.lanes[one.lane].device}[{one.first}:{one.end}]" for one in self.schedule)
             lines.append(f"  {len(self.exchanges)} exchanges; in order: {pieces}")
         return "\n".join(lines)
+
+
+def crossing_bytes(plan: Plan, lane: Lane) -> int:
+    """Bytes of the largest buffer that a GPU's lane exchanges with the CPU's, as it lies there: copies take the gaps along."""
+    sizes = [0]
+    for known in plan.exchanges:
+        ends = [(plan.lanes[known.source], known.send), (plan.lanes[known.target], known.recv)]
+        if any(one is lane for one, _ in ends):
+            for one, at in ends:
+                op = one.ops[at]
+                if not isinstance(one.device, Gpu) and isinstance(op, LaneSend | LaneRecv):
+                    sizes += [one.slots[buffer.name].nbytes for buffer in op.buffers]
+    return max(sizes)
 
 
 def _line(op: LaneOp) -> str:

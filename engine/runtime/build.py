@@ -15,6 +15,7 @@ from engine.placement.placement import Gpu, Numa, Placement, WorkerPlan
 from engine.placement.tensors import tensor_uses
 from engine.program.plan import Plan
 from engine.runtime.buckets import lower_all
+from engine.runtime.choices import StepChoices
 from engine.runtime.cpu_programs import CpuPrograms, Room
 from engine.runtime.derived import DerivedWeights, derived_parts, head_bytes
 from engine.runtime.descriptor import Memory
@@ -68,7 +69,8 @@ def _on_cpu(source: ModelSource, placement: Placement, building: Building, besid
     plans = lower_all(spec, source.graph, placement, source.types, source.chunk, f32=source.f32)
     known = None if beside is None else beside.derived
     derived = DerivedWeights(source.weights, derived_parts(spec), building.abort, f32=source.f32, beside=known)
-    cpu = compile_lanes(source, placement, placement.workers, plans, derived, cache, states, beside=beside)
+    choices = StepChoices(spec)
+    cpu = compile_lanes(source, placement, placement.workers, plans, derived, cache, states, choices, beside=beside)
     undo.append(cpu.close)
     on_cpu = frozenset(source.types)
     brought = bring_to_cpu(source, on_cpu, beside, building, lambda done, total: building.progress("weights", done, total))
@@ -79,7 +81,7 @@ def _on_cpu(source: ModelSource, placement: Placement, building: Building, besid
         *cache_holdings(home, cache, states),
         Holding(home, "workspace", cpu.workspace_bytes),
     )
-    executor = Executor(source, plans, cpu, states, building.steps)
+    executor = Executor(source, plans, cpu, states, choices, building.steps)
     turned = turned_by_cpu(source.graph, placement)
     return Placed(placement, executor, cpu, derived, cache, states, slots, holdings, on_cpu, turned, {}, moved_bytes=brought)
 
@@ -92,6 +94,7 @@ def compile_lanes(
     derived: DerivedWeights,
     cache: KvCache,
     states: StatePool,
+    choices: StepChoices,
     *,
     room: Callable[[int], Room] | None = None,
     weight_bytes: int = 0,
@@ -99,7 +102,7 @@ def compile_lanes(
 ) -> CpuPrograms:
     """The CPU's part of the plans. room, weight_bytes: see `CpuPrograms`."""
     k_type, v_type = KV_TYPES.index(placement.k_type), KV_TYPES.index(placement.v_type)
-    memory = Memory(source.weights, derived, source.ropes, cache.layers, k_type, v_type, states)
+    memory = Memory(source.weights, derived, source.ropes, cache.layers, k_type, v_type, states, choices)
     return CpuPrograms(
         plans,
         memory,

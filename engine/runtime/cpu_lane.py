@@ -94,6 +94,7 @@ def _route(to: Row, op: LaneRoute) -> Flag:
     to.output(0, op.router.out)
     to.bias(0, op.router.bias)
     to.choice(op.choice)
+    to.tally(op.unit.layer)
     routing = op.routing
     to.row["n_groups"], to.row["n_groups_used"], to.row["weight_scale"] = routing.n_groups, routing.n_groups_used, routing.scale
     if routing.bias is not None:

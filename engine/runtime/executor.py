@@ -12,7 +12,10 @@ import numpy.typing as npt
 from engine.errors import Cancelled, InvalidRequest
 from engine.program.plan import Lane, Plan
 from engine.runtime.buckets import pick
+from engine.runtime.choices import StepChoices
 from engine.runtime.cpu_programs import CpuPrograms, not_finite, refused
+from engine.runtime.measured import Crossed, StepTimes, cpu_part
+from engine.runtime.pool_keeper import PoolKeeper
 from engine.runtime.residency import Holding
 from engine.runtime.source import ModelSource
 from engine.runtime.states import StatePool
@@ -24,7 +27,12 @@ class PlanRunner(Protocol):
     """What runs the plans of a model, wherever its parts lie."""
 
     profile: bool
+    measure: bool
+    measured: StepTimes | None
+    crossed: Crossed
     last_step_s: float
+    choices: StepChoices
+    pools: PoolKeeper | None
 
     @property
     def plans(self) -> tuple[Plan, ...]:
@@ -50,16 +58,26 @@ class Executor:
     """The plans of a model as CPU programs over one arena and one team of workers. Used by one thread."""
 
     def __init__(
-        self, source: ModelSource, plans: tuple[Plan, ...], cpu: CpuPrograms, states: StatePool, abort: AbortFlag
+        self,
+        source: ModelSource,
+        plans: tuple[Plan, ...],
+        cpu: CpuPrograms,
+        states: StatePool,
+        choices: StepChoices,
+        abort: AbortFlag,
     ) -> None:
-        """cpu: the programs of the plans, which it owns from now on. abort: stops every step."""
+        """cpu: the programs of the plans, which it owns from now on. choices: where they write them. abort: stops every step."""
         self.plans = plans
         self._n_vocab = source.spec.n_vocab
         self._abort = abort
         self._states = states
         self.last_step_s = 0.0
-        self.profile = False
+        self.profile = self.measure = False
+        self.measured: StepTimes | None = None
+        self.crossed: Crossed = {}
         self._times: tuple[tuple[str, float], ...] = ()
+        self.choices = choices
+        self.pools: PoolKeeper | None = None
         self._cpu = cpu
 
     def step(self, batch: StepBatch) -> npt.NDArray[np.float32]:
@@ -73,10 +91,11 @@ class Executor:
             raise InvalidRequest("the model is closed")
         if self._abort.is_set:
             raise Cancelled("the step was stopped")
-        chosen = self._cpu.compiled[pick(self.plans, batch)]
+        index = pick(self.plans, batch)
+        chosen = self._cpu.compiled[index]
         assert chosen is not None
         logits = np.empty((len(batch.out_rows), self._n_vocab), np.float32)
-        times = np.zeros(chosen.program.n_ops, np.int64) if self.profile else None
+        times = np.zeros(chosen.program.n_ops, np.int64) if self.profile or self.measure else None
         n_seqs, use = len(batch.block_tables), batch.states
         if self._states.n_slots and use is None:
             use = self._states.own(n_seqs)
@@ -98,12 +117,15 @@ class Executor:
         self.last_step_s = time.perf_counter() - started
         if times is not None:
             self._times = named_times(chosen.lane, times)
+            part, ops = cpu_part(chosen.lane, times)
+            self.measured = StepTimes((part,), ops)
         if aborted:
             raise Cancelled("the step was stopped")
         if bad_op >= 0:
             raise not_finite(chosen.lane, bad_op)
         if batch.states is None:
             self._states.done(n_seqs)
+        self.choices.read(batch, self.plans[index])
         return logits
 
     def op_times(self) -> tuple[tuple[str, float], ...]:

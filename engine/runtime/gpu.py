@@ -12,9 +12,10 @@ import re
 import threading
 import weakref
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from itertools import accumulate
 
 import psutil
 
@@ -33,6 +34,10 @@ SMALL_BYTES = 1 << 20
 SMALL_ROUND = 512
 SEGMENT = 2 << 20
 """How torch's allocator deals out: up to SMALL_BYTES in multiples of SMALL_ROUND from segments of 2 MiB, more in whole ones."""
+
+ALIGN = 256
+"""Where a tensor may begin: a multiple of what one load of any kernel takes."""
+Part = tuple[tuple[int, ...], torch.dtype]
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,6 +258,23 @@ class GpuMemory:
             self._held[owner].append(tensor)
             self.ledger.take(tensor)
             return tensor
+
+    def piece(self, parts: Sequence[Part], owner: Owner, what: str, *, zeroed: bool = False) -> tuple[Tensor, list[Tensor]]:
+        """One tensor, which is what is held, and within it tensors of these shapes and types, each from a multiple of ALIGN on.
+
+        A piece of its own for each would take up to 2 MiB more than it holds.
+
+        Raises:
+            OutOfDeviceMemory, DeviceLost: see `allocate`.
+        """
+        sizes = [math.prod(shape) * dtype.itemsize for shape, dtype in parts]
+        starts = list(accumulate((-(-nbytes // ALIGN) * ALIGN for nbytes in sizes), initial=0))
+        if not starts[-1]:
+            room = torch.empty(0, dtype=torch.uint8, device=self.device.torch_device)
+            return self.share(room, owner), [torch.empty(shape, dtype=dtype, device=room.device) for shape, dtype in parts]
+        room = self.allocate((starts[-1],), torch.uint8, owner, what, zeroed=zeroed)
+        pieces = [room[start : start + nbytes] for start, nbytes in zip(starts, sizes, strict=False)]
+        return room, [piece.view(dtype).view(shape) for piece, (shape, dtype) in zip(pieces, parts, strict=True)]
 
     def allocator(self, owner: Owner, what: str) -> Allocate:
         """`allocate` as kernels call it: with the name of a dtype."""

@@ -18,7 +18,7 @@ from engine.placement.placement import Device, Gpu
 from engine.program.lane_transfer import LaneRecv, LaneSend
 from engine.program.plan import Lane, Plan
 from engine.runtime.gpu import GpuDevice
-from engine.runtime.gpu_bind import Run
+from engine.runtime.gpu_bench import Run
 from engine.runtime.gpu_buffers import StepShape, late_buffers
 
 
@@ -58,8 +58,8 @@ class Neighbours:
     apart: frozenset[tuple[Device, Device]] = frozenset()
     mail: dict[int, list[Tensor]] = field(default_factory=dict)
 
-    def exchange(self, device: GpuDevice) -> Callable[[LaneSend | LaneRecv, tuple[Tensor, ...]], Run]:
-        """How the lane of `device` sends and takes."""
+    def exchange(self, device: GpuDevice, room: Tensor) -> Callable[[LaneSend | LaneRecv, tuple[Tensor, ...]], Run]:
+        """How the lane of `device` sends and takes. room: bytes there through which rows go that have gaps on the other side."""
 
         def run_of(op: LaneSend | LaneRecv, own: tuple[Tensor, ...]) -> Run:
             pairs = list(zip(own, self._theirs(op, Gpu(device.index), own), strict=False))
@@ -69,10 +69,7 @@ class Neighbours:
                 return partial(flags.send if isinstance(op, LaneSend) else flags.take, op.flag, pairs)
             if isinstance(other, Gpu):
                 return Copies(pairs if isinstance(op, LaneSend) else [(there, mine) for mine, there in pairs])
-            if device.emulated:
-                flat = [(mine, there[:, : mine.shape[1]]) for mine, there in pairs]
-                return Copies(flat if isinstance(op, LaneSend) else [(there, mine) for mine, there in flat])
-            padded = [_Padded(mine, there) for mine, there in pairs]
+            padded = [_Padded(mine, there, room) for mine, there in pairs]
             return _Calls([one.send if isinstance(op, LaneSend) else one.take for one in padded])
 
         return run_of
@@ -120,12 +117,15 @@ class _Calls:
 
 
 class _Padded:
-    """Rows of a GPU's tensor to and from rows with a gap behind each: the gap goes along, as one piece is copied at once."""
+    """Rows of a GPU's tensor to and from rows with a gap behind each: the gap goes along, as one piece is copied at once.
 
-    def __init__(self, own: Tensor, host: Tensor) -> None:
+    All of a device go through one room: what is enqueued later comes later.
+    """
+
+    def __init__(self, own: Tensor, host: Tensor, room: Tensor) -> None:
         self._own = own
         self._host = host
-        self._wide = own if own.shape == host.shape else torch.empty_like(host, device=own.device)
+        self._wide = own if own.shape == host.shape else room[: host.nbytes].view(host.dtype).view(host.shape)
         self._part = self._wide[:, : own.shape[1]]
 
     def send(self) -> None:

@@ -17,9 +17,10 @@ import numpy.typing as npt
 
 from engine.arch.spec import ModelSpec
 from engine.errors import Cancelled, EngineBug, EngineError, InvalidRequest
-from engine.program.plan import Plan
+from engine.program.plan import Lane, Plan
 from engine.runtime.batches import parts_of
 from engine.runtime.buckets import pick
+from engine.runtime.choices import Chosen, StepChoices
 from engine.runtime.cpu_programs import CpuPrograms, not_finite, not_finite_in, refused
 from engine.runtime.gpu_bound import KEPT_OUT, Binder, Bound
 from engine.runtime.gpu_buffers import StepShape
@@ -29,6 +30,8 @@ from engine.runtime.gpu_peers import Peers
 from engine.runtime.gpu_side import GpuSide
 from engine.runtime.gpu_stream_marks import StreamTimes
 from engine.runtime.gpu_warmup import Shapes, Warmer, needs_warmth
+from engine.runtime.measured import Crossed, StepTimes, Timing, crossing
+from engine.runtime.pool_keeper import PoolKeeper
 from engine.runtime.residency import Holding
 from engine.runtime.states import StatePool
 from engine.runtime.step import StepBatch
@@ -67,6 +70,7 @@ class GpuExecutor:
         cpu: CpuPrograms | None,
         states: StatePool,
         inputs: InputLayout,
+        choices: StepChoices,
         abort: AbortFlag,
         streamed: Plan | None,
         choice: StreamChoice,
@@ -81,15 +85,22 @@ class GpuExecutor:
         """
         self.plans = plans
         self.last_step_s = 0.0
-        self.profile = False
+        self.profile = self.measure = False
+        self.measured: StepTimes | None = None
+        self._timing: Timing | None = None
+        self.crossed: Crossed = {}
         self._n_vocab = spec.n_vocab
         self._sides = sides
         self._cpu = cpu
         self._states = states
+        self.choices = choices
+        pooled = [(str(side.name), side.slots) for side in sides if side.slots is not None]
+        self.pools = PoolKeeper(pooled, choices.moe) if pooled else None
         self._abort = abort
         self._times: tuple[tuple[str, float], ...] = ()
         self._rooms: list[F32] = []
         self._all_plans = plans if streamed is None else (*plans, streamed)
+        self._crossing = [crossing(plan) for plan in self._all_plans]
         self.stream_choice = choice
         self._binder = Binder(self._all_plans, sides, cpu, inputs, spec.n_vocab, peers)
         self.warmer = Warmer(self._all_plans, len(plans), sides, self._binder)
@@ -119,7 +130,7 @@ class GpuExecutor:
         if not self._sides:
             raise InvalidRequest("the model is closed")
         if len(batch.block_tables) > MAX_SEQS:
-            return np.concatenate([self.step(part) for part in parts_of(batch, MAX_SEQS)])
+            return self._in_parts(batch)
         index = pick(self.plans, batch)
         if self.plans[index].phase == "prefill" and self.stream_choice.streams(len(batch.token_ids)):
             index = len(self.plans)
@@ -135,6 +146,9 @@ class GpuExecutor:
         if self.warmer.is_due(index, bound):
             self.warmer.make_ready(index, bound)
         bound.host.fill(batch, states)
+        if self.pools is not None:
+            self.pools.begin()
+        self._timing = Timing(0 if (lane := self._cpu_lane(index)) is None else len(lane.ops)) if self.measure else None
         started = time.perf_counter()
         try:
             if bound.meeting is None:
@@ -150,13 +164,41 @@ class GpuExecutor:
             for side in self._sides:
                 side.rest()
         self.last_step_s = time.perf_counter() - started
+        self._count_crossed(index, n_rows)
+        if self._timing is not None:
+            waited = None if bound.meeting is None else bound.meeting.waited_s()
+            self.measured = self._timing.result(self._cpu_lane(index), waited, self.last_step_s)
         if plan.phase == "prefill":
             self._learn(n_rows, streamed=index == len(self.plans))
         if self.profile and (index < len(self.plans) or needs_warmth(self._sides)):
             self._times = self._time(bound)
         if batch.states is None:
             self._states.done(n_seqs)
+        self.choices.read(batch, plan)
+        if self.pools is not None:
+            self.pools.end(self.choices.last, plan.phase, self.last_step_s)
         return work.logits
+
+    def _count_crossed(self, index: int, n_rows: int) -> None:
+        row = self._crossing[index]
+        self.crossed = {device: (n_rows * come, n_rows * left) for device, (come, left) in row.items()}
+        for side in self._sides if index == len(self.plans) else ():
+            if side.experts is not None and side.experts.times is not None:
+                come, left = self.crossed.get(str(side.name), (0, 0))
+                self.crossed[str(side.name)] = come + side.experts.times.nbytes, left
+
+    def _cpu_lane(self, index: int) -> Lane | None:
+        compiled = None if self._cpu is None else self._cpu.compiled[index]
+        return None if compiled is None else compiled.lane
+
+    def _in_parts(self, batch: StepBatch) -> F32:
+        logits: list[F32] = []
+        chosen: list[Chosen] = []
+        for part in parts_of(batch, MAX_SEQS):
+            logits.append(self.step(part))
+            chosen += self.choices.last
+        self.choices.last = tuple(chosen)
+        return np.concatenate(logits)
 
     def _learn(self, n_rows: int, *, streamed: bool) -> None:
         self.stream_choice.took(n_rows, self.last_step_s, streamed=streamed)
@@ -223,18 +265,22 @@ class GpuExecutor:
         for piece in bound.pieces:
             if self._abort.is_set:
                 raise Cancelled("the step was stopped")
-            lane = bound.lanes[piece.lane]
+            lane, began = bound.lanes[piece.lane], time.perf_counter()
             if lane is None:
                 for one in running:
                     one.stream.synchronize()
                 running, before = [], None
                 self._run_cpu(work, piece.first, piece.end)
-                continue
-            if before is not None:
-                lane.stream.after(before.stream)
-            lane.run(piece.first, piece.end)
-            before = lane
-            running.append(lane)
+            else:
+                if before is not None:
+                    lane.stream.after(before.stream)
+                lane.run(piece.first, piece.end)
+                before = lane
+                running.append(lane)
+            if self._timing is not None:
+                if lane is not None:
+                    lane.stream.synchronize()
+                self._timing.turn(str(bound.plan.lanes[piece.lane].device), time.perf_counter() - began)
         for one in running:
             one.stream.synchronize()
 
@@ -243,6 +289,9 @@ class GpuExecutor:
         for side in self._sides:
             with suppress(EngineError):
                 side.stream.synchronize()
+        if self.pools is not None:
+            with suppress(EngineError):
+                self.pools.settle()
 
     def _run_beside(self, bound: Bound, meeting: Meeting, work: _Work) -> None:
         """All lanes at once, and waits for the last."""
@@ -282,7 +331,7 @@ class GpuExecutor:
                 batch.out_rows,
                 work.logits,
                 self._abort,
-                None,
+                None if self._timing is None else self._timing.cpu_ns,
                 work.states,
                 first=first,
                 end=end,
@@ -328,6 +377,8 @@ class GpuExecutor:
     def close(self) -> None:
         """Ends the workers and frees everything on every device. Idempotent."""
         self._binder.close()
+        if self.pools is not None:
+            self.pools.close()
         for side in self._sides:
             side.close()
         self._sides = ()

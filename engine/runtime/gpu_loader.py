@@ -24,6 +24,7 @@ from engine.runtime.build import (
     turned_by_cpu,
     turned_bytes,
 )
+from engine.runtime.choices import StepChoices
 from engine.runtime.cpu_programs import CpuPrograms, cpu_lane
 from engine.runtime.derived import DerivedWeights
 from engine.runtime.gpu import GpuDevice, open_gpus
@@ -43,6 +44,7 @@ from engine.runtime.stream_choice import StreamChoice
 from engine.runtime.stream_plan import load_of, streamed_plan, without_room
 
 FETCHERS = 4
+LEFT_TO_DRIVERS = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,13 +96,14 @@ def load_placed(source: ModelSource, placement: Placement, building: Building, b
     undo.append(states.close)
     scratch = tuple(group.n_blocks for group in cache.groups) or (0,)
     inputs = InputLayout(-(-source.n_ctx // BLOCK), scratch, slots[0] if slots[0] else None)
+    choices = StepChoices(spec)
     streamed = streamed_plan(graph, placement, plans, source.types, options, devices)
     carriers = max(1, (len(placement.workers.cores) - 2) // len(devices))
 
     def made(plan: Plan | None) -> list[GpuSide]:
         sides: list[GpuSide] = []
         passing = None if plan is None else Streamed(plan, building.steps, carriers)
-        shared = (source, placement, plans, cache.groups, slots[0], inputs)
+        shared = (source, placement, plans, cache.groups, slots[0], inputs, choices)
         try:
             for device in devices:
                 sides.append(GpuSide(device, *shared, streamed=passing, beside=earlier.sides.get(device.index)))
@@ -125,7 +128,9 @@ def load_placed(source: ModelSource, placement: Placement, building: Building, b
     known = None if beside is None else beside.derived
     derived = DerivedWeights(source.weights, _turned(cpu_ops), building.abort, f32=source.f32, beside=known)
     on_cpu = tensors_of(cpu_ops)
-    cpu = _compile(source, placement, cpu_ops, all_plans, on_cpu, derived, cache, states, devices, beside) if lanes else None
+    cpu = None
+    if lanes:
+        cpu = _compile(source, placement, cpu_ops, all_plans, on_cpu, derived, cache, states, choices, devices, beside)
     if cpu is not None:
         undo.append(cpu.close)
     brings = [side.experts for side in sides if side.experts is not None]
@@ -135,7 +140,7 @@ def load_placed(source: ModelSource, placement: Placement, building: Building, b
         load = load_of(graph, streamed, placement, most, len(placement.workers.cores))
     choice = StreamChoice(options.stream_experts, load)
     known_peers = earlier.peers_of(devices)
-    executor = GpuExecutor(spec, plans, tuple(sides), cpu, states, inputs, building.steps, streamed, choice, known_peers)
+    executor = GpuExecutor(spec, plans, tuple(sides), cpu, states, inputs, choices, building.steps, streamed, choice, known_peers)
     undo.append(executor.close)
     brought = _bring(source, on_cpu, sides, building, beside)
     if brings:
@@ -181,6 +186,7 @@ def _compile(
     derived: DerivedWeights,
     cache: KvCache,
     states: StatePool,
+    choices: StepChoices,
     devices: tuple[GpuDevice, ...],
     beside: Placed | None,
 ) -> CpuPrograms:
@@ -193,6 +199,7 @@ def _compile(
         derived,
         cache,
         states,
+        choices,
         room=partial(Pinned, devices=devices),
         weight_bytes=bytes_of_tensors(source, on_cpu),
         beside=beside,
@@ -218,7 +225,8 @@ def workers_beside(workers: WorkerPlan, ops: Sequence[LaneOp], options: LoadOpti
         return WorkerPlan(workers.cores[:FETCHERS])
     if options.n_threads or all(device.emulated for device in devices):
         return workers
-    return WorkerPlan(workers.cores[: max(1, len(workers.cores) - 2)])
+    too_many = max(0, LEFT_TO_DRIVERS - len(workers.kept))
+    return WorkerPlan(workers.cores[: max(1, len(workers.cores) - too_many)], workers.kept)
 
 
 def _snapshot_budget(source: ModelSource, devices: tuple[GpuDevice, ...], cpu_layers: frozenset[int]) -> int:
@@ -235,7 +243,8 @@ def _bring(
 ) -> int:
     """Reads all weights to where they belong and were not yet; their bytes."""
     new = on_cpu if beside is None else on_cpu - beside.on_cpu
-    total = bytes_of_tensors(source, new) + sum(side.weights.nbytes for side in sides)
+    pools = [side.slots for side in sides if side.slots is not None]
+    total = bytes_of_tensors(source, new) + sum(side.weights.nbytes for side in sides) + sum(slots.nbytes for slots in pools)
     done = 0
 
     def told(n: int, _: int = 0) -> None:
@@ -245,5 +254,8 @@ def _bring(
     for side in sides:
         side.weights.upload(told, building.abort, building.pause)
         done += side.weights.nbytes
+    for slots in pools:
+        slots.fill(told, building.abort)
+        done += slots.nbytes
     bring_to_cpu(source, on_cpu, beside, building, told)
     return total

@@ -16,20 +16,25 @@ from engine.placement.placement import Gpu, Placement
 from engine.program.lane_latent import LaneHeads, LaneLatentHeads
 from engine.program.lane_ops import LaneEmbed, LaneExpertsDown, LaneExpertsUp, LaneLinear, LaneOp, LaneRoute, matrices
 from engine.program.lane_transfer import LaneRecv, LaneSend
-from engine.program.plan import Lane, Plan
+from engine.program.plan import Lane, Plan, crossing_bytes
 from engine.runtime.cache_groups import CacheGroup
+from engine.runtime.choices import StepChoices
+from engine.runtime.expert_slots import ExpertSlots
 from engine.runtime.gpu import GpuDevice, GpuMemory
-from engine.runtime.gpu_bind import NO_HOOKS, Bench, Call, Exchange, Resident, Run, bind
+from engine.runtime.gpu_bench import NO_HOOKS, Bench, Exchange, Resident, Run
+from engine.runtime.gpu_bind import Call, bind
 from engine.runtime.gpu_buffers import Formats, LaneTensors, StepShape, lane_tensors
 from engine.runtime.gpu_cache import GpuCache
 from engine.runtime.gpu_exchange import Copies, Neighbours
 from engine.runtime.gpu_inputs import HostInputs, InputLayout, device_inputs
 from engine.runtime.gpu_lane import GpuLane, GpuStream, Outputs
 from engine.runtime.gpu_stream import ExpertStream
+from engine.runtime.gpu_tally import GpuTally
 from engine.runtime.gpu_weights import GpuWeights
 from engine.runtime.residency import Holding
 from engine.runtime.source import ModelSource
 from engine.triton_kernels.table import kernels_for
+from engine.triton_kernels.tensors import Tally
 from kernels_pyx.executor import AbortFlag
 
 Reader = Literal["embed", "linear", "experts"]
@@ -64,6 +69,7 @@ class GpuSide:
         groups: tuple[CacheGroup, ...],
         n_slots: int,
         inputs: InputLayout,
+        choices: StepChoices,
         *,
         streamed: Streamed | None = None,
         beside: GpuSide | None = None,
@@ -106,6 +112,12 @@ class GpuSide:
             self._arena = self.memory.allocate((arena,), torch.uint8, "workspace", what, zeroed=True)
             words = inputs.most_words(plan.max_rows for plan in plans)
             self._words = self.memory.allocate((words,), torch.int32, "workspace", what, zeroed=True)
+            crossing = max((crossing_bytes(plan, lane) for plan, lane in lanes), default=0)
+            self._crossing = self.memory.allocate((crossing,), torch.uint8, "workspace", "rows on their way")
+            pools = [pool for pool in placement.pools if pool.gpu == self.name and placement.pool_of(pool.layer) is not None]
+            self.slots = ExpertSlots(self.memory, source.weights, pools, ops, choices.moe.n_experts) if pools else None
+            routed = {op.unit.layer for op in ops if isinstance(op, LaneRoute)}
+            self.tally = GpuTally(self.memory, choices, routed) if routed else None
             self.stream = GpuStream(device) if beside is None else beside.stream.partner()
             if passing and streamed is not None:
                 ring = None if beside is None else beside.experts
@@ -142,18 +154,26 @@ class GpuSide:
         """
         step = device_inputs(self._inputs, shape, self._words)
         n_words = len(host.words)
-        resident = Resident(self.kernels, self.weights, self.cache)
+        resident = Resident(self.kernels, self.weights, self.cache, self.slots)
         logits = None if outputs is None else outputs.logits
         before_ops, behind_ops = NO_HOOKS, NO_HOOKS
         if self.experts is not None and lane is self._passing:
             before_ops, behind_ops = self.experts.hooks(lane.ops)
         exchange = self._exchange(lane, neighbours)
-        calls = bind(Bench(resident, lane, found, step, logits, exchange, before_ops, behind_ops))
+        tally = self.tally
+
+        def noted(layer: int, n_rows: int) -> Tally | None:
+            return None if tally is None else tally.of(layer, n_rows, shape)
+
+        calls = bind(Bench(resident, lane, found, step, logits, exchange, before_ops, behind_ops, noted))
         copy = Copies([(host_words[:n_words], self._words[:n_words])])
         before = [Call("step inputs", UnitId("embed"), copy, ())]
         if begin is not None:
             before.append(Call("step epoch", UnitId("embed"), begin, ()))
-        after = () if outputs is None or not outputs.n_out else (Call("step logits", UnitId("head"), outputs.fetch, ()),)
+        after = [] if outputs is None or not outputs.n_out else [Call("step logits", UnitId("head"), outputs.fetch, ())]
+        if tally is not None:
+            before += [Call("step choices", UnitId("ffn"), run, ()) for run in (tally.begin(lane, shape),) if run is not None]
+            after += [Call("step choices", UnitId("ffn"), run, ()) for run in (tally.fetch(lane),) if run is not None]
         return GpuLane(self.stream, (*before, *calls, *after), len(before), len(calls))
 
     def _exchange(self, lane: Lane, neighbours: Neighbours) -> Exchange:
@@ -161,7 +181,7 @@ class GpuSide:
         n_experts = {
             op.choice.chosen.name: op.choice.n_experts for op in lane.ops if isinstance(op, LaneExpertsUp | LaneExpertsDown)
         }
-        exchange = neighbours.exchange(self.device)
+        exchange = neighbours.exchange(self.device, self._crossing)
 
         def run_of(op: LaneSend | LaneRecv, own: tuple[Tensor, ...]) -> Run:
             run = exchange(op, own)
@@ -187,7 +207,7 @@ class GpuSide:
             Holding(self.name, "derived", memory.held("derived")),
             Holding(self.name, "kv", cache.kv_bytes),
             Holding(self.name, "kept windows", cache.kept_bytes),
-            Holding(self.name, "state", memory.held("state")),
+            Holding(self.name, "state", cache.state_bytes),
             Holding(self.name, "workspace", memory.held("workspace")),
         )
         return tuple(one for one in found if one.nbytes)
@@ -208,10 +228,10 @@ class GpuSide:
         if self.experts is not None:
             self.experts.close()
             self.experts = None
-        for part in ("weights", "cache"):
-            if hasattr(self, part):
+        for part in ("weights", "cache", "slots", "tally"):
+            if getattr(self, part, None) is not None:
                 getattr(self, part).close()
-        for part in ("_arena", "_words", "kernels"):
+        for part in ("_arena", "_words", "_crossing", "kernels"):
             if hasattr(self, part):
                 delattr(self, part)
         self.memory.close()
@@ -223,14 +243,15 @@ def layers_on(placement: Placement, device: object) -> frozenset[int]:
 
 
 def tensors_of(ops: Iterable[LaneOp]) -> frozenset[str]:
-    """The tensors of the file whose bytes the ops read as they are."""
-    return frozenset(name for name, _, _ in read_by(ops))
+    """The tensors of the file whose bytes the ops read as they are, all of them; not those of which pools have copies."""
+    return frozenset(units_of_tensors(ops))
 
 
 def units_of_tensors(ops: Iterable[LaneOp]) -> dict[str, UnitId]:
     """These tensors, each with the unit that it moves with: the first that reads it."""
     found: dict[str, UnitId] = {}
-    for name, _, unit in read_by(ops):
+    whole = [op for op in ops if not (isinstance(op, LaneExpertsUp | LaneExpertsDown) and op.pooled)]
+    for name, _, unit in read_by(whole):
         found.setdefault(name, unit)
     return found
 

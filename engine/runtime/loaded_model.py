@@ -17,14 +17,17 @@ from engine.graph.reference import ReferenceModel
 from engine.placement.placement import Device, Placement
 from engine.runtime.build import owning_of, read_per_token
 from engine.runtime.cache_groups import CacheGroup
+from engine.runtime.choices import Chosen
 from engine.runtime.executor import PlanRunner
 from engine.runtime.move import Move
 from engine.runtime.move_plan import check_move
 from engine.runtime.owning import Owning
 from engine.runtime.placed import Placed
+from engine.runtime.pool_keeper import PoolKeeper
 from engine.runtime.residency import Residency
 from engine.runtime.source import ModelSource
 from engine.runtime.step import StepBatch
+from engine.runtime.tally import ExpertTally
 from engine.runtime.written import Live, everything
 from kernels_pyx.executor import AbortFlag
 
@@ -57,6 +60,9 @@ class LoadedModel:
         self.state_slots = state_slots if self._placed is None else self._placed.state_slots
         self._owning = None if self._placed is None else owning_of(source, self._placed)
         self._move: Move | None = None
+        runner = self.executor
+        self.experts = ExpertTally(runner.choices.moe) if runner is not None and runner.choices.moe.layers else None
+        """How often each expert was passed, wherever they lay; None: the model has none, or is the reference."""
         self.usual_step_s = 0.0
         """What a step of decoding takes, of late."""
 
@@ -101,6 +107,8 @@ class LoadedModel:
             self.source.weights.check_lost()  # explains every other failure
             raise
         self.source.weights.check_lost()
+        if self.experts is not None:
+            self.experts.add(self.chosen)
         self._took(batch, time.perf_counter() - started)
         return logits
 
@@ -113,6 +121,23 @@ class LoadedModel:
             self.usual_step_s = usual + (seconds - usual) / USUAL_STEPS
         if self._owning is not None:
             self._owning.beside_steps(self.last_step_s)
+
+    @property
+    def chosen(self) -> tuple[Chosen, ...]:
+        """Which experts the rows of the last step passed."""
+        return () if self.executor is None else self.executor.choices.last
+
+    @property
+    def pools(self) -> PoolKeeper | None:
+        """What keeps the pools of experts on GPUs; None: there are none."""
+        return None if self.executor is None else self.executor.pools
+
+    def forget_counts(self) -> None:
+        """What was passed to try the model out does not count."""
+        if self.experts is not None:
+            self.experts.clear()
+        if self.pools is not None:
+            self.pools.forget()
 
     def begin_move(self, target: Placement, live: Callable[[], Live] | None = None, wake: Callable[[], None] = nothing) -> Move:
         """Sets off to another placement. `poll` it between steps until it is over, then call `end_move`.

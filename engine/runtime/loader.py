@@ -58,6 +58,7 @@ def load(
             model = LoadedModel(source, _placed(source, building), abort)
         progress("warmup", 0, 1)
         _smoke_test(model)
+        model.forget_counts()
         progress("warmup", 1, 1)
     except BaseException:
         building.give_back()

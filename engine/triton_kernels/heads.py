@@ -20,14 +20,18 @@ from engine.triton_kernels.workspace import Workspace
 
 FEW = 4
 """Rows that are multiplied one by one."""
+PART = 64
+"""Values of a row that are multiplied at a time where rows are many: 512 at once spill 5 KB a thread, for which the driver sets
+aside 1.3 GB of an H200."""
 _AS_THEY_LIE = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16, "Q8_0": torch.int16}
 
 
 @triton.jit
-def _weights(w, row, there, N_IN: tl.constexpr, WIDE: tl.constexpr, ROW: tl.constexpr, QUANTISED: tl.constexpr):
-    """[rows, WIDE] f32. ROW: elements of w from row to row; QUANTISED: blocks of Q8_0 as 17 words of 16 bits."""
+def _weights(w, row, there, begin, N_IN: tl.constexpr, WIDE: tl.constexpr, ROW: tl.constexpr, QUANTISED: tl.constexpr):
+    """[rows, WIDE] f32, from value `begin` on. ROW: elements of w from row to row; QUANTISED: blocks of Q8_0 as 17 words of 16
+    bits, of which `begin` is the first of one."""
     if QUANTISED:
-        g, i = tl.arange(0, WIDE // 32), tl.arange(0, 16)
+        g, i = begin // 32 + tl.arange(0, WIDE // 32), tl.arange(0, 16)
         block = w + row.to(tl.int64)[:, None] * ROW + g[None, :] * 17
         mask = there[:, None] & (g * 32 < N_IN)[None, :]
         scale = tl.load(block, mask=mask, other=0).to(tl.float16, bitcast=True).to(tl.float32)
@@ -35,7 +39,7 @@ def _weights(w, row, there, N_IN: tl.constexpr, WIDE: tl.constexpr, ROW: tl.cons
         low, high = (pair << 8) >> 8, pair >> 8
         both = tl.reshape(tl.join(low, high), [row.shape[0], WIDE // 32, 32]).to(tl.float32)
         return tl.reshape(both * scale[:, :, None], [row.shape[0], WIDE])
-    k = tl.arange(0, WIDE)
+    k = begin + tl.arange(0, WIDE)
     mask = there[:, None] & (k < N_IN)[None, :]
     return tl.load(w + row.to(tl.int64)[:, None] * ROW + k[None, :], mask=mask, other=0).to(tl.float32)
 
@@ -45,13 +49,16 @@ def _heads(
     x, w, out, n_rows, x_row, out_row, step,
     X_HEAD: tl.constexpr, OUT_HEAD: tl.constexpr, N_IN: tl.constexpr, N_OUT: tl.constexpr, WIDE: tl.constexpr,
     OUTS: tl.constexpr, ROWS: tl.constexpr, ROW: tl.constexpr, QUANTISED: tl.constexpr, ONE_BY_ONE: tl.constexpr,
+    PART: tl.constexpr,
 ):  # fmt: skip
-    """OUTS values of one head of ROWS rows."""
+    """OUTS values of one head of ROWS rows; of many, PART values of a row at a time."""
     part, head, first = tl.program_id(0), tl.program_id(1), tl.program_id(2) * ROWS
-    o, k = part * OUTS + tl.arange(0, OUTS), tl.arange(0, WIDE)
-    weights = _weights(w + head.to(tl.int64) * step, o, o < N_OUT, N_IN, WIDE, ROW, QUANTISED)
-    from_x, to = x + head * X_HEAD + k, out + head * OUT_HEAD + o
+    o = part * OUTS + tl.arange(0, OUTS)
+    of_head, to = w + head.to(tl.int64) * step, out + head * OUT_HEAD + o
     if ONE_BY_ONE:
+        k = tl.arange(0, WIDE)
+        weights = _weights(of_head, o, o < N_OUT, 0, N_IN, WIDE, ROW, QUANTISED)
+        from_x = x + head * X_HEAD + k
         for j in tl.static_range(ROWS):
             row = (first + j).to(tl.int64)
             value = tl.load(from_x + row * x_row, mask=(k < N_IN) & (row < n_rows), other=0)
@@ -59,8 +66,13 @@ def _heads(
     else:
         row = first + tl.arange(0, ROWS)
         mask = (row < n_rows)[:, None]
-        value = tl.load(from_x[None, :] + row.to(tl.int64)[:, None] * x_row, mask=mask & (k < N_IN)[None, :], other=0)
-        found = tl.dot(value, tl.trans(weights), input_precision=PRECISION)
+        from_x = x + head * X_HEAD + row.to(tl.int64)[:, None] * x_row
+        found = tl.zeros([ROWS, OUTS], tl.float32)
+        for begin in range(0, WIDE, PART):
+            k = begin + tl.arange(0, PART)
+            value = tl.load(from_x + k[None, :], mask=mask & (k < N_IN)[None, :], other=0)
+            weights = _weights(of_head, o, o < N_OUT, begin, N_IN, PART, ROW, QUANTISED)
+            found = tl.dot(value, tl.trans(weights), found, input_precision=PRECISION)
         tl.store(to[None, :] + row.to(tl.int64)[:, None] * out_row, found, mask=mask & (o < N_OUT)[None, :])
 
 
@@ -72,7 +84,7 @@ def heads(workspace: Workspace, x: Tensor, matrix: Matrix, x_head: int, out_head
     _heads[triton.cdiv(matrix.n_out, outs), matrix.n_matrices, triton.cdiv(n_rows, rows)](
         x, weights, out, n_rows, x.stride(0), out.stride(0), step,
         X_HEAD=x_head, OUT_HEAD=out_head, N_IN=matrix.n_in, N_OUT=matrix.n_out, WIDE=wide, OUTS=outs, ROWS=rows, ROW=row,
-        QUANTISED=weights.dtype == torch.int16, ONE_BY_ONE=few, num_warps=4 if few else 8,
+        QUANTISED=weights.dtype == torch.int16, ONE_BY_ONE=few, PART=min(PART, wide), num_warps=4,
     )  # fmt: skip
 
 

@@ -122,6 +122,8 @@ typedef enum { LD_KV_F32 = 0, LD_KV_F16 = 1, LD_KV_Q8_0 = 2, LD_KV_INT8 = 3, LD_
     F(int32_t, "i4", flag)            /* RECV, SEND: which flag of the handoff */                                                \
     F(int64_t, "i8", routes_offset)   /* ld_routes in the arena */                                                               \
     F(uint64_t, "u8", pick_bias)      /* ROUTE: const float*, added to the likelihoods that are compared, 0 = none */            \
+    F(uint64_t, "u8", tally_ids)      /* ROUTE: int32_t* [LD_FEW_MAX][n_used]: what was chosen in a step of few rows; 0 = none */ \
+    F(uint64_t, "u8", tally_counts)   /* ROUTE: int32_t* [n_experts]: how often, in a step of more rows; 0 = none */             \
     F(double, "f8", weight_scale)     /* ROUTE: factor of the weights */                                                         \
     F(int64_t, "i8", share_offset)    /* ROW_GATE: one value a row */                                                            \
     F(int64_t, "i8", share_stride)                                                                                               \
