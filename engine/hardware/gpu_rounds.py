@@ -18,6 +18,7 @@ from typing import Any
 
 from engine.errors import HelperDied
 from engine.hardware.gpu_card import ASLEEP, CRASHED, HUNG, RESTING, SELDOM_S, WatchedCard
+from engine.hardware.gpu_listing import has_driver
 from engine.hardware.pci import devices_folder, is_asleep, read_gpus
 from engine.hardware.sensor_worker import MEMORY_BYTES
 from engine.hardware.snapshot import GpuSample
@@ -132,7 +133,7 @@ class GpuRounds:
         nvidia = [card for card in self._cards if card.maker == "nvidia"]
         if nvidia:
             return any(card.state not in ("asleep", "resting", "off") for card in nvidia)
-        return any((self._root / mark).exists() for mark in ("proc/driver/nvidia/version", "dev/nvidiactl", "dev/dxg"))
+        return has_driver(self._root)
 
     def _see_who_sleeps(self, *, idle: bool) -> None:
         for card in self._cards:
