@@ -5,9 +5,9 @@ from __future__ import annotations
 import shlex
 from dataclasses import dataclass
 
+from engine.api.interchange import equivalent_commands
 from engine.api.pure import Machine, ModelOutline, Placement
 from engine.api.values import LoadOptions
-from engine.placement.export import to_flags
 from engine.placement.file import to_json
 from engine.placement.source import resolve_source
 
@@ -28,14 +28,16 @@ def placement_text(placement: Placement, outline: ModelOutline) -> str:
 
 
 def read_placement(text: str, outline: ModelOutline, options: LoadOptions, machine: Machine) -> ReadPlacement:
-    """What a text means for this model on this machine: a placement file, the path of one, or flags of llama.cpp.
+    """What a text means for this model on this machine: a placement file, rules of another tool, or the path of either.
 
     Raises:
         PlacementError: it means none; one sentence. InvalidRequest: threads that no team can have.
     """
     model = outline.model
     found = resolve_source(text, model.spec, model.graph, model.file, machine.gpus, options)
-    return ReadPlacement(found.placement, (*found.differences, *found.notes))
+    said = shlex.join(found.settings.words())
+    settings = (f"beside places it says what is {said} on our command line",) if said else ()
+    return ReadPlacement(found.placement, (*found.differences, *found.notes, *settings))
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +51,6 @@ class EquivalentText:
 
 def equivalents(placement: Placement, outline: ModelOutline, options: LoadOptions) -> tuple[EquivalentText, ...]:
     """The placement in the words of every tool that it can be written for; ours, which says all of it, comes last."""
-    flags = to_flags(placement.units, placement.k_type, placement.v_type)
-    context = ["-c", str(options.n_ctx)] if options.n_ctx else []
-    line = shlex.join(["llama-server", "-m", outline.info.path, *context, *flags.words])
-    return (
-        EquivalentText("llama.cpp", line, flags.notes),
-        EquivalentText("Layerdeck", placement_text(placement, outline)),
-    )
+    found = equivalent_commands(placement, outline, options, outline.info.path)
+    others = tuple(EquivalentText(one.label, one.text.rstrip("\n"), one.notes) for one in found)
+    return (*others, EquivalentText("Layerdeck", placement_text(placement, outline)))
