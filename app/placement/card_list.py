@@ -151,6 +151,10 @@ class CardList(QListView):
         margin = self.autoScrollMargin()
         if not self.viewport().rect().adjusted(0, margin, 0, -margin).contains(at):
             self.startAutoScroll()
+        self.hold(event, at)
+
+    def hold(self, event: QDragMoveEvent, at: QPoint) -> None:
+        """Something is held over the list or what belongs to it. at: in the viewport, or beside it."""
         cards = self.column.known(cards_in(event.mimeData()))
         if cards and self._may_drop(self, cards, at):
             event.setDropAction(Qt.DropAction.MoveAction)
