@@ -74,7 +74,7 @@ def bound_anew(model: Any) -> Any:
     if key in executor._binder._bound:
         executor._binder._drop(key)
     bound = executor._binder.bind(0, key[1], beside=True)
-    executor._make_ready(0, bound)
+    executor.warmer.make_ready(0, bound)
     return bound
 
 
