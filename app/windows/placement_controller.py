@@ -153,7 +153,8 @@ class PlacementController(QObject):
     def _on_outline_changed(self) -> None:
         outline, machine = self.desk.outline, self.desk.machine
         if outline is not None and machine is not None:
-            self._parts.library.open(outline, machine, self.desk.options)
+            default = self.desk.placement if self.desk.applied is None else None
+            self._parts.library.open(outline, machine, self.desk.options, default)
             self.page.filters.set_model(outline.n_layers, has_experts=outline.n_experts > 0)
         self._refresh()
 

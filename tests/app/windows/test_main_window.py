@@ -267,3 +267,31 @@ def test_the_shown_chat_can_be_deleted_while_the_list_is_filtered(stage: Stage) 
     stage.qtbot.waitUntil(lambda: stage.controller.chat_id is None)
     stage.window.page.list.search_changed.emit("")
     assert stage.controller._list.chats() == ()
+
+
+def test_the_placement_page_is_reached_by_its_key_and_has_actions_of_its_own(stage: Stage) -> None:
+    window = stage.window
+    assert not window.actions_.action("fit_placement").isEnabled()
+    window.actions_.action("placement_page").trigger()
+    page = window.placement.controller().page
+    assert window._stack.currentWidget() is page
+    assert page.isVisible()
+    assert not window.actions_.action("apply_placement").isEnabled()
+    window.actions_.action("chat_page").trigger()
+    assert window._stack.currentWidget() is window.page
+
+
+def test_ctrl_enter_stays_with_the_composer_while_the_chat_is_shown(stage: Stage) -> None:
+    stage.load()
+    assert not stage.window.actions_.action("apply_placement").isEnabled()
+    assert not stage.window.actions_.action("undo_placement").isEnabled()
+
+
+def test_a_model_picked_on_the_placement_page_is_planned_not_loaded(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[str] = []
+    monkeypatch.setattr(stage.window.placement, "open", opened.append)
+    monkeypatch.setattr("app.windows.main_window.open_model_picker", lambda _w, _models, _loaded, load, _other: load("/m.gguf"))
+    stage.window.show_placement()
+    stage.window._pick_model()
+    assert opened == ["/m.gguf"]
+    assert stage.parts.bridge.state.kind == "no_model"
