@@ -142,24 +142,28 @@ class CardList(QListView):
         self.drag_wanted.emit()
 
     def dragEnterEvent(self, event: QDragEnterEvent) -> None:
-        super().dragEnterEvent(event)
         # Also over a device that refuses: the moves behind it are where the reason is given.
         event.setAccepted(bool(cards_in(event.mimeData())))
 
     def dragMoveEvent(self, event: QDragMoveEvent) -> None:
-        super().dragMoveEvent(event)
+        # Not Qt's own handlers: they paint the whole list at every step, for an indicator that is not shown.
+        at = event.position().toPoint()
+        margin = self.autoScrollMargin()
+        if not self.viewport().rect().adjusted(0, margin, 0, -margin).contains(at):
+            self.startAutoScroll()
         cards = self.column.known(cards_in(event.mimeData()))
-        if cards and self._may_drop(self, cards, event.position().toPoint()):
+        if cards and self._may_drop(self, cards, at):
             event.setDropAction(Qt.DropAction.MoveAction)
             event.accept()
         else:
             event.ignore()
 
     def dragLeaveEvent(self, event: QDragLeaveEvent) -> None:
-        super().dragLeaveEvent(event)
+        self.stopAutoScroll()
         self.drag_left.emit()
 
     def dropEvent(self, event: QDropEvent) -> None:
+        self.stopAutoScroll()
         self.drag_left.emit()
         if event.source() is self:  # the order of cards is given, so there is nothing to do
             event.ignore()
@@ -168,9 +172,12 @@ class CardList(QListView):
 
     def set_insertion(self, at: int | None) -> None:
         """Where the line is shown that tells where cards would be put in: before the row of that number; None: nowhere."""
-        if at != self._insert_at:
-            self._insert_at = at
-            self.viewport().update()
+        if at == self._insert_at:
+            return
+        for one in (self._insert_at, at):
+            if one is not None:
+                self.viewport().update(0, round(self._insertion_y(one)) - 6, self.viewport().width(), 12)
+        self._insert_at = at
 
     def paintEvent(self, event: QPaintEvent) -> None:
         super().paintEvent(event)

@@ -48,21 +48,19 @@ class RoomWarning(QWidget):
         """What is said."""
         return self._lines
 
-    def set_lines(self, lines: tuple[str, str]) -> bool:
-        """Say something else, or nothing; True if it came or went."""
+    def set_lines(self, lines: tuple[str, str]) -> None:
+        """Say something else, or nothing."""
         if lines == self._lines:
-            return False
-        turned = bool(lines[0]) != bool(self._lines[0])
+            return
         self._lines = lines
         self.setAccessibleName(". ".join(lines))
         self.setVisible(bool(lines[0]))
         self.update()
-        return turned
 
     def paintEvent(self, event: QPaintEvent) -> None:
         painter = QPainter(self)
         paint.begin(painter)
-        paint.rounded(painter, QRectF(self.rect()), 8, theme.color("warn", 0.10))
+        paint.rounded(painter, QRectF(self.rect()), 8, theme.mixed("panel", "warn", 0.10))
         draw_icon(painter, "triangle-alert", 11, 13, 15, "warn")
         room = self.width() - 45
         paint.text(painter, 35, 25, self._lines[0], 12, 600, "warn", max_width=room)

@@ -115,7 +115,10 @@ class PlacementColumn(QAbstractListModel):
 
     def refresh(self, layout: Layout) -> None:
         """Shows the cards of the desk. Rows that stay keep their place, their selection and the keyboard."""
-        fresh = rows_of(self._desk.cards_of(self.device), layout)
+        before = {row.key: row for row in self._rows}
+        made = rows_of(self._desk.cards_of(self.device), layout)
+        # A row that says what it said stays the same object: its picture is known by it.
+        fresh = tuple(old if (old := before.get(row.key)) == row and old is not None else row for row in made)
         if fresh == self._rows:
             return
         self.about_to_change.emit()
@@ -124,13 +127,12 @@ class PlacementColumn(QAbstractListModel):
             self.beginRemoveRows(_NOWHERE, first, last)
             self._rows = self._rows[:first] + self._rows[last + 1 :]
             self.endRemoveRows()
-        before = {row.key: row for row in self._rows}
         for first, last in _ranges(row.key not in stay for row in fresh):
             self.beginInsertRows(_NOWHERE, first, last)
             self._rows = self._rows[:first] + fresh[first : last + 1] + self._rows[first:]
             self.endInsertRows()
         self._rows = fresh
-        for first, last in _ranges(before.get(row.key, row) != row for row in fresh):
+        for first, last in _ranges(before.get(row.key, row) is not row for row in fresh):
             self.dataChanged.emit(self.index(first), self.index(last))
         self.rows_changed.emit()
 

@@ -67,10 +67,13 @@ class Cancel:
 
 @dataclass(frozen=True, slots=True)
 class WatchSensors:
-    """Starts (period_s > 0) or stops (0) Sensors events. Ends at once; the events carry this request's id."""
+    """Starts (period_s > 0) or stops (0) Sensors events, and Counters while a model is loaded. Ends at once; the events carry
+    this request's id, and come from a thread of their own. details: cards also tell which programs hold their memory and what
+    crosses their links, which some drivers are slow to tell."""
 
     request_id: RequestId
     period_s: float
+    details: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
+from engine.api.interchange import Equivalent, Resolution, Tool, equivalent_commands, import_rules
 from engine.api.model_info import model_info
 from engine.api.values import LoadOptions, ModelInfo
 from engine.arch.registry import build_spec
@@ -26,7 +27,7 @@ from engine.hardware.machine import Machine, NodeInfo, machine_fingerprint, this
 from engine.hardware.machine_file import read_machine
 from engine.hardware.user_data import user_data_dir
 from engine.placement.file import fingerprint
-from engine.placement.placement import Device, Gpu, Numa, Placement, units_of
+from engine.placement.placement import Device, Gpu, Numa, Placement, Pool, units_of
 from engine.placement.tensors import tensor_uses
 from engine.quants.formats import BY_NAME
 
@@ -35,6 +36,7 @@ __all__ = [
     "ContextPlan",
     "Device",
     "DevicePrediction",
+    "Equivalent",
     "Gpu",
     "GpuInfo",
     "Limit",
@@ -44,10 +46,15 @@ __all__ = [
     "Numa",
     "Placement",
     "Planner",
+    "Pool",
     "Prediction",
+    "Resolution",
+    "Tool",
     "UnitFacts",
     "UnitId",
     "UnitKind",
+    "equivalent_commands",
+    "import_rules",
     "load_rates",
     "machine_fingerprint",
     "machine_of",

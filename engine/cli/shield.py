@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-_OURS = ("-h", "--help", "-o", "--out", "--model", "--machine", "--tensors", "--to", "--strict")
+_OURS = ("-h", "--help", "-o", "--out", "--model", "--machine", "--tensors", "--from", "--to", "--strict")
 """Options of `placement`, whose argument may be anything that starts with a dash."""
 
 
@@ -19,3 +19,8 @@ def shielded(command: str, argv: Sequence[str]) -> list[str]:
         else:
             words.append(word)
     return words
+
+
+def unshielded(word: str) -> str:
+    """A word without the blank that `shielded` has put before it: in rules, blanks at the start mean something."""
+    return word.removeprefix(" ") if word.startswith(" -") else word

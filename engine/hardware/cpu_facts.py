@@ -25,7 +25,7 @@ def read_facts(root: Path, cpu: int) -> CpuFacts:
         governor=sysfs.text(policy / "scaling_governor") or None,
         energy_preference=sysfs.text(policy / "energy_performance_preference") or None,
         numa_balancing=None if balancing is None else balancing > 0,
-        on_battery=_on_battery(root / "sys/class/power_supply"),
+        on_battery=on_battery(root),
         package_power=package_power(root),
     )
 
@@ -44,10 +44,10 @@ def _processor(root: Path) -> tuple[str, frozenset[str]]:
     return name, flags
 
 
-def _on_battery(folder: Path) -> bool:
+def on_battery(root: Path = Path("/")) -> bool:
     """Whether a battery is being emptied and no mains adapter is plugged in."""
     try:
-        supplies = sorted(folder.iterdir())
+        supplies = sorted((root / "sys/class/power_supply").iterdir())
     except OSError:
         return False
     if any(sysfs.text(one / "online") == "1" for one in supplies):

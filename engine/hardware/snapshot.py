@@ -93,8 +93,8 @@ class GpuSample:
 class NodeSample:
     """The memory of one NUMA node. used_bytes holds neither free memory nor file_cache_bytes, which the system gives back.
 
-    remote_pages_per_s: taken from this node by cores of others, system-wide; missed_pages_per_s: wanted from another node that
-    was full. huge_bytes: reserved as huge pages, huge_free_bytes of them unused.
+    remote_pages_per_s: given to programs on other nodes; missed_pages_per_s: wanted from this node and taken from another,
+    since this one was full; of the whole system. huge_bytes: reserved as huge pages, huge_free_bytes of them unused.
     """
 
     node: int
@@ -129,7 +129,7 @@ class CpuSample:
     """use_percent: one value per logical core that is on, 0..100, in the order of their numbers.
 
     steal_percent: of the time that a virtual machine's host gave to others. package_power_w: of all sockets.
-    waiting_percent: idle with a disk to wait for.
+    waiting_percent: idle with a disk to wait for. missing: also why no core has a frequency or a temperature.
     """
 
     name: str

@@ -13,7 +13,8 @@ class DeviceWork:
     working_percent: of the period in which it computed for us: neither idle nor waiting for another device.
     token_ms, waiting_ms: of a decode step, computing and waiting for others; None without one in the period.
     read_bytes_per_token, read_bytes_per_s: weights and KV cache; the rate is of the time in which it computed.
-    in_bytes_per_s, out_bytes_per_s: activations and weights that crossed its link.
+    in_bytes_per_s, out_bytes_per_s: activations, and weights that prompts brought, that came over a GPU's link and left by it, of
+    the whole period; None for others, and for a GPU that made no step.
     """
 
     device: str

@@ -24,7 +24,7 @@ from engine.arch.units import UnitId, UnitKind
 from engine.errors import PlacementError
 from engine.hardware.gpus import GpuInfo
 from engine.placement.options import KV_TYPES, KvType, LoadOptions
-from engine.placement.placement import Device, Gpu, Numa, Placement, plan_workers, units_of
+from engine.placement.placement import Device, Gpu, Numa, Placement, Pool, plan_workers, units_of
 from engine.placement.pools import check_pools, pools_from_json, pools_to_json
 
 MARK = "placement"
@@ -126,6 +126,17 @@ def places_in(text: str, where: str) -> tuple[tuple[tuple[UnitId, Device], ...],
         raise PlacementError(f"{where}: it has no units; correct the file")
     places = tuple((_unit(name, where), _device(device, where)) for name, device in units.items())
     return places, _kv_type(value.get("k_type", "f16"), where), _kv_type(value.get("v_type", "f16"), where)
+
+
+def pools_in(text: str, where: str) -> tuple[Pool, ...]:
+    """The pools in a file, without a model to compare them with. Raises: see `from_json`."""
+    return pools_from_json(_object(text, where).get("pools", {}), where)
+
+
+def architecture_in(text: str, where: str) -> str:
+    """The architecture of the model that a file is for, or "". Raises: see `from_json`."""
+    model = _object(text, where).get("model")
+    return str(model.get("architecture", "")) if isinstance(model, dict) else ""
 
 
 def check_caches(placement: Placement, where: str) -> None:

@@ -14,6 +14,7 @@ from engine.program.plan import Lane, Plan
 from engine.runtime.buckets import pick
 from engine.runtime.choices import StepChoices
 from engine.runtime.cpu_programs import CpuPrograms, not_finite, refused
+from engine.runtime.measured import Crossed, StepTimes, cpu_part
 from engine.runtime.pool_keeper import PoolKeeper
 from engine.runtime.residency import Holding
 from engine.runtime.source import ModelSource
@@ -26,6 +27,9 @@ class PlanRunner(Protocol):
     """What runs the plans of a model, wherever its parts lie."""
 
     profile: bool
+    measure: bool
+    measured: StepTimes | None
+    crossed: Crossed
     last_step_s: float
     choices: StepChoices
     pools: PoolKeeper | None
@@ -68,7 +72,9 @@ class Executor:
         self._abort = abort
         self._states = states
         self.last_step_s = 0.0
-        self.profile = False
+        self.profile = self.measure = False
+        self.measured: StepTimes | None = None
+        self.crossed: Crossed = {}
         self._times: tuple[tuple[str, float], ...] = ()
         self.choices = choices
         self.pools: PoolKeeper | None = None
@@ -89,7 +95,7 @@ class Executor:
         chosen = self._cpu.compiled[index]
         assert chosen is not None
         logits = np.empty((len(batch.out_rows), self._n_vocab), np.float32)
-        times = np.zeros(chosen.program.n_ops, np.int64) if self.profile else None
+        times = np.zeros(chosen.program.n_ops, np.int64) if self.profile or self.measure else None
         n_seqs, use = len(batch.block_tables), batch.states
         if self._states.n_slots and use is None:
             use = self._states.own(n_seqs)
@@ -111,6 +117,8 @@ class Executor:
         self.last_step_s = time.perf_counter() - started
         if times is not None:
             self._times = named_times(chosen.lane, times)
+            part, ops = cpu_part(chosen.lane, times)
+            self.measured = StepTimes((part,), ops)
         if aborted:
             raise Cancelled("the step was stopped")
         if bad_op >= 0:

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from engine.arch.spec import ModelSpec
 from engine.errors import Cancelled, EngineBug, EngineError, InvalidRequest
-from engine.program.plan import Plan
+from engine.program.plan import Lane, Plan
 from engine.runtime.batches import parts_of
 from engine.runtime.buckets import pick
 from engine.runtime.choices import Chosen, StepChoices
@@ -30,6 +30,7 @@ from engine.runtime.gpu_peers import Peers
 from engine.runtime.gpu_side import GpuSide
 from engine.runtime.gpu_stream_marks import StreamTimes
 from engine.runtime.gpu_warmup import Shapes, Warmer, needs_warmth
+from engine.runtime.measured import Crossed, StepTimes, Timing, crossing
 from engine.runtime.pool_keeper import PoolKeeper
 from engine.runtime.residency import Holding
 from engine.runtime.states import StatePool
@@ -84,7 +85,10 @@ class GpuExecutor:
         """
         self.plans = plans
         self.last_step_s = 0.0
-        self.profile = False
+        self.profile = self.measure = False
+        self.measured: StepTimes | None = None
+        self._timing: Timing | None = None
+        self.crossed: Crossed = {}
         self._n_vocab = spec.n_vocab
         self._sides = sides
         self._cpu = cpu
@@ -96,6 +100,7 @@ class GpuExecutor:
         self._times: tuple[tuple[str, float], ...] = ()
         self._rooms: list[F32] = []
         self._all_plans = plans if streamed is None else (*plans, streamed)
+        self._crossing = [crossing(plan) for plan in self._all_plans]
         self.stream_choice = choice
         self._binder = Binder(self._all_plans, sides, cpu, inputs, spec.n_vocab, peers)
         self.warmer = Warmer(self._all_plans, len(plans), sides, self._binder)
@@ -143,6 +148,7 @@ class GpuExecutor:
         bound.host.fill(batch, states)
         if self.pools is not None:
             self.pools.begin()
+        self._timing = Timing(0 if (lane := self._cpu_lane(index)) is None else len(lane.ops)) if self.measure else None
         started = time.perf_counter()
         try:
             if bound.meeting is None:
@@ -158,6 +164,10 @@ class GpuExecutor:
             for side in self._sides:
                 side.rest()
         self.last_step_s = time.perf_counter() - started
+        self._count_crossed(index, n_rows)
+        if self._timing is not None:
+            waited = None if bound.meeting is None else bound.meeting.waited_s()
+            self.measured = self._timing.result(self._cpu_lane(index), waited, self.last_step_s)
         if plan.phase == "prefill":
             self._learn(n_rows, streamed=index == len(self.plans))
         if self.profile and (index < len(self.plans) or needs_warmth(self._sides)):
@@ -168,6 +178,18 @@ class GpuExecutor:
         if self.pools is not None:
             self.pools.end(self.choices.last, plan.phase, self.last_step_s)
         return work.logits
+
+    def _count_crossed(self, index: int, n_rows: int) -> None:
+        row = self._crossing[index]
+        self.crossed = {device: (n_rows * come, n_rows * left) for device, (come, left) in row.items()}
+        for side in self._sides if index == len(self.plans) else ():
+            if side.experts is not None and side.experts.times is not None:
+                come, left = self.crossed.get(str(side.name), (0, 0))
+                self.crossed[str(side.name)] = come + side.experts.times.nbytes, left
+
+    def _cpu_lane(self, index: int) -> Lane | None:
+        compiled = None if self._cpu is None else self._cpu.compiled[index]
+        return None if compiled is None else compiled.lane
 
     def _in_parts(self, batch: StepBatch) -> F32:
         logits: list[F32] = []
@@ -243,18 +265,22 @@ class GpuExecutor:
         for piece in bound.pieces:
             if self._abort.is_set:
                 raise Cancelled("the step was stopped")
-            lane = bound.lanes[piece.lane]
+            lane, began = bound.lanes[piece.lane], time.perf_counter()
             if lane is None:
                 for one in running:
                     one.stream.synchronize()
                 running, before = [], None
                 self._run_cpu(work, piece.first, piece.end)
-                continue
-            if before is not None:
-                lane.stream.after(before.stream)
-            lane.run(piece.first, piece.end)
-            before = lane
-            running.append(lane)
+            else:
+                if before is not None:
+                    lane.stream.after(before.stream)
+                lane.run(piece.first, piece.end)
+                before = lane
+                running.append(lane)
+            if self._timing is not None:
+                if lane is not None:
+                    lane.stream.synchronize()
+                self._timing.turn(str(bound.plan.lanes[piece.lane].device), time.perf_counter() - began)
         for one in running:
             one.stream.synchronize()
 
@@ -305,7 +331,7 @@ class GpuExecutor:
                 batch.out_rows,
                 work.logits,
                 self._abort,
-                None,
+                None if self._timing is None else self._timing.cpu_ns,
                 work.states,
                 first=first,
                 end=end,

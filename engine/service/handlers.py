@@ -28,14 +28,12 @@ from engine.api.events import (
     TokenCount,
 )
 from engine.errors import Cancelled, EngineError, InvalidRequest
-from engine.hardware.sampler import Sampler
 from engine.service.expert_handlers import EXPERT_HANDLERS
 from engine.service.loaded import Loaded, holdings_of, load, open_file
 from engine.service.migration import Migration
-from engine.service.state import SensorWatch, State
+from engine.service.sensor_feed import SensorFeed
+from engine.service.state import State
 from engine.session.channels import decoder_for
-
-MIN_PERIOD_S = 0.1
 
 
 def handle_load(state: State, command: LoadModel) -> None:
@@ -59,6 +57,7 @@ def handle_load(state: State, command: LoadModel) -> None:
         if had_model:
             state.emit(ModelUnloaded(command.request_id))
         raise
+    state.tell_feed()
     state.emit(ModelReady(command.request_id, state.loaded.info))
     state.emit(Finished(command.request_id, "done"))
 
@@ -105,11 +104,12 @@ def handle_cancel(state: State, command: Cancel) -> None:
 def handle_watch(state: State, command: WatchSensors) -> None:
     """Starts, changes or ends the readings of the machine."""
     if command.period_s > 0:
-        sampler = state.watch.sampler if state.watch is not None else Sampler()
-        period = max(command.period_s, MIN_PERIOD_S)
-        state.watch = SensorWatch(command.request_id, period, time.monotonic() + MIN_PERIOD_S, sampler)
+        if state.feed is None:
+            state.feed = SensorFeed(state.emit, state.work)
+            state.tell_feed()
+        state.feed.follow(command.request_id, command.period_s, details=command.details)
     else:
-        state.watch = None
+        state.end_feed()
     state.emit(Finished(command.request_id, "done"))
 
 

@@ -4,25 +4,29 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 
 from engine.api.events import Event
 from engine.api.model_info import model_info, sentence
-from engine.api.values import DeviceShare, HoldingInfo, LoadOptions, ModelInfo
+from engine.api.values import DeviceShare, EngineSample, HoldingInfo, LoadOptions, ModelInfo
 from engine.arch.registry import build_spec
 from engine.arch.spec import ModelSpec
 from engine.errors import HelperDied
+from engine.estimate.reads import TokenReads, token_reads
 from engine.gguf.info import GgufFile
 from engine.gguf.overrides import Override, override
 from engine.gguf.reader import read_gguf
 from engine.graph.build import build_graph
 from engine.hardware.topology_read import topology
 from engine.runtime.fallbacks import fallbacks_of
+from engine.runtime.kv_cache import token_bytes
 from engine.runtime.loader import LoadedModel
 from engine.runtime.loader import load as load_weights
 from engine.service.holdings import HoldingWatch
+from engine.service.work_meter import WorkMeter
 from engine.session.generate import Session
 from engine.session.prompt import PromptBuilder
 from engine.tokenizer.build import Tokenizer
@@ -58,10 +62,16 @@ class Loaded:
     warming: threading.Thread
     prefill_chunk: int
     holding: HoldingWatch
+    meter: WorkMeter
+    kv_bytes_per_token: int
+
+    def work(self) -> EngineSample:
+        """What was done since it was asked before. Any thread."""
+        return self.meter.sample(len(self.session.active()), self.session.n_tokens_held, self.kv_bytes_per_token)
 
     def renew_session(self, emit: Callable[[Event], None]) -> None:
         """Forgets the running answers and what the cache holds, after a fault in the midst of a step."""
-        self.session = Session(self.model, self.tokenizer, self.prefill_chunk, emit)
+        self.session = Session(self.meter, self.tokenizer, self.prefill_chunk, emit)
 
     def close(self) -> None:
         """Ends the answers in Finished(cancelled), then frees the memory. Idempotent."""
@@ -109,17 +119,25 @@ def load(
     info = model_info(file, spec, path)
     warnings = opened.warnings + info.warnings + too_many_threads(options.n_threads)
     info = replace(info, n_ctx=model.n_ctx, isa=active_isa(), warnings=warnings)
+    meter = WorkMeter(model, partial(_reads, model, file, options))
     return Loaded(
         model=model,
         tokenizer=tokenizer,
         prompts=PromptBuilder(tokenizer, templates, template_of(file)),
-        session=Session(model, tokenizer, options.prefill_chunk, emit),
+        session=Session(meter, tokenizer, options.prefill_chunk, emit),
         info=lying(info, model),
         templates=templates,
         warming=warming,
         prefill_chunk=options.prefill_chunk,
         holding=HoldingWatch(model),
+        meter=meter,
+        kv_bytes_per_token=sum(token_bytes(spec, options.k_type, options.v_type)),
     )
+
+
+def _reads(model: LoadedModel, file: GgufFile, options: LoadOptions) -> Mapping[str, TokenReads]:
+    """What a token reads from each device; nothing is known of the reference model."""
+    return {} if model.placement is None else token_reads(model.spec, file.tensors, options, model.placement)
 
 
 def _tokenizer_and_weights(

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from engine.api.commands import Command
 from engine.api.events import Event, Failed
 from engine.errors import Cancelled, EngineError
+from engine.service.expert_handlers import tell_experts
 from engine.service.handlers import handle
 from engine.service.mailbox import Mailbox
 from engine.service.state import State
@@ -37,8 +38,9 @@ class Loop:
                 self._carry_out(command)
                 continue
             self._step()
-            state.read_sensors()
-            state.read_experts()
+            tell_experts(state)
+            state.look()
+        state.end_feed()
         state.drop_model()
 
     def _follow_move(self) -> None:

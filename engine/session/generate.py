@@ -79,6 +79,11 @@ class Session:
         blocks = tuple(np.array(one, np.int64) for one in self._blocks.live)
         return Live(blocks, np.array(list(self._states.held()), np.int64))
 
+    @property
+    def n_tokens_held(self) -> int:
+        """Tokens in the cache of answers under way. Any thread."""
+        return sum(one.table.n_tokens for one in self._scheduler.running())
+
     def active(self) -> frozenset[RequestId]:
         """Requests that have not ended."""
         return frozenset(one.request_id for one in self._scheduler.sequences())

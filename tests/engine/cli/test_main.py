@@ -117,5 +117,6 @@ def test_every_command_has_a_module_name() -> None:
         "fit",
         "placement",
         "topology",
+        "sensors",
     } == set(cli.COMMANDS)
     assert cli.is_command("inspect") and cli.is_command("--version") and not cli.is_command("model.gguf")

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from engine.hardware.cpu_list import format_cpus, parse_cpus
-from engine.hardware.sampler import cpu_temperature
+from engine.hardware.thermal import cpu_temperature
 from engine.hardware.topology import Topology
 from engine.hardware.topology_read import read_topology, topology
 from engine.hardware.worker_plan import plan_cores
