@@ -98,6 +98,7 @@ class MainWindow(QMainWindow):
         self.placement.pick_requested.connect(self._pick_model)
         self.placement.shown_changed.connect(self._refresh_actions)
         self.placement.made.connect(self._stack.addWidget)
+        self.controller.errors.room_wanted.connect(self._on_room_wanted)
         self.welcome.open_file_requested.connect(self._open_model_file)
         self.welcome.folder_requested.connect(self._add_model_folder)
         parts.models.failed.connect(self.show_notice)
@@ -367,6 +368,10 @@ class MainWindow(QMainWindow):
         if self._is_placing():
             holding |= self.placement.conditions()
         self.actions_.set_conditions(frozenset(holding))
+
+    def _on_room_wanted(self, sentence: str) -> None:
+        self.show_placement()
+        self.placement.controller().make_room(sentence)
 
     def _is_placing(self) -> bool:
         return self.placement.is_page(self._stack.currentWidget())

@@ -13,7 +13,7 @@ from app.windows.picker import Picker
 from engine.api.commands import Generate, LoadModel, WatchSensors
 from engine.api.values import SamplingParams
 from tests.app.windows.conftest import Stage
-from tests.helpers.fake_engine import OUT_OF_MEMORY, Load, Prefill, Stall, Tokens, words
+from tests.helpers.fake_engine import OUT_OF_MEMORY, Fail, Load, Prefill, Stall, Tokens, words
 
 
 def test_first_run_shows_the_welcome_page_and_starts_with_one_click(stage: Stage) -> None:
@@ -295,3 +295,16 @@ def test_a_model_picked_on_the_placement_page_is_planned_not_loaded(stage: Stage
     stage.window._pick_model()
     assert opened == ["/m.gguf"]
     assert stage.parts.bridge.state.kind == "no_model"
+
+
+def test_an_answer_that_a_full_gpu_ended_leads_to_the_placement_page(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    stage.load()
+    full = "the working memory of a kernel needs 2,000 bytes on gpu0 and 1,000 are free; place fewer layers there"
+    stage.engine.answers = [(Fail("OutOfDeviceMemory", full),)]
+    stage.send("hello")
+    asked: list[str] = []
+    monkeypatch.setattr("app.windows.placement_controller.PlacementController.make_room", lambda _self, text: asked.append(text))
+    row = stage.parts.store.messages(stage.controller.chat_id or 0)[-1]
+    stage.window.page.transcript.error_action_requested.emit(row.id)
+    assert asked == [row.error]
+    assert stage.window._is_placing()

@@ -368,3 +368,18 @@ def test_a_longer_context_is_worked_out_and_planned_with(shown: Page) -> None:
     assert "32" in pane._sentence.text()
     pane.take.click()
     shown.bench.qtbot.waitUntil(lambda: shown.bench.desk.n_ctx == 32_768 and shown.bench.desk.state == "ready", timeout=30_000)
+
+
+def test_a_device_that_ran_full_leads_to_moves_that_make_room(shown: Page) -> None:
+    shown.load()
+    here = [card for card in shown.bench.desk.cards() if card.family == "experts" and str(card.device) == "gpu0"]
+    asked = 1000 + here[0].nbytes
+    sentence = f"the working memory of a kernel needs {asked:,} bytes on gpu0 and 1,000 are free; place fewer layers there"
+    shown.controller.make_room(sentence)
+    assert shown.bench.desk.pending == 2
+    last = max(card.layer for card in here)
+    assert str(shown.bench.placement.device_of(UnitId("experts", last))) == "numa0"
+    assert shown.notices[-1] == "2 cards leave GPU 0 to make room; look, then apply."
+    shown.controller.make_room("something else went wrong")
+    assert shown.notices[-1] == "Something else went wrong."
+    assert shown.bench.desk.pending == 2
