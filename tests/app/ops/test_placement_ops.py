@@ -143,7 +143,7 @@ def test_the_text_of_a_placement_reads_back_as_it_was_and_so_do_the_flags_of_ano
     on_cpu = library.read("-ngl 99 -ot exps=CPU").placement
     assert {str(device) for unit, device in on_cpu.units if unit.kind == "experts"} == {"numa0"}
     whole = [one for one in equivalent_commands(on_cpu, outline, bench.desk.options) if not one.notes]
-    assert {"llama.cpp", "ik_llama.cpp"} <= {one.label for one in whole}
+    assert {"llama.cpp", "KTransformers rules"} <= {one.label for one in whole}
     for one in whole:
         assert same_places(library.read(one.text).placement, on_cpu), one.label
     with pytest.raises(EngineError):
