@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from engine.arch.spec import ModelSpec, MoeFfn
 from engine.gguf.info import GgufFile
@@ -56,8 +55,7 @@ class Machine(Protocol):
     def gpus(self) -> tuple[GpuInfo, ...]: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Equivalent:
+class Equivalent(NamedTuple):
     """The same placement for another tool. notes: what it cannot say, one sentence each."""
 
     tool: str

@@ -61,7 +61,8 @@ def commands_of(text: str) -> tuple[Command, ...]:
     if len(text) > MAX_TEXT:
         raise PlacementError(f"the script has {len(text)} characters; one that starts a model has at most {MAX_TEXT}")
     scope, found, branches = _Scope(), list[Command](), list[_Branch]()
-    for raw in _statements(_without_documents(text.replace("\r\n", "\n"))):
+    joined = re.sub(r"(?<=[ \t])[\^`][ \t]*\n", " ", text.replace("\r\n", "\n"))  # how Windows' shells continue a line
+    for raw in _statements(_without_documents(joined)):
         words = _control(raw, branches, scope)
         state = [branch.state for branch in branches]
         if not words or any(one is False for one in state):

@@ -171,6 +171,26 @@ def test_cores_of_the_options_are_those_of_the_script() -> None:
     assert parse(text).settings.options(LoadOptions()).cores == (0, 1, 4)
 
 
+def test_keys_of_the_file_are_overridden_as_there() -> None:
+    text = (
+        "-ngl 9 --rope-scale 4 --rope-scaling yarn --yarn-orig-ctx 32768 --override-kv a.b=int:4,c=str:d --override-kv a.b=int:5"
+    )
+    assert dict(parse(text).settings.overrides) == {
+        "rope.scaling.type": "yarn",
+        "rope.scaling.factor": 4.0,
+        "rope.scaling.original_context_length": 32768,
+        "a.b": 5,
+        "c": "d",
+    }
+    for wrong in ("--override-kv x", "--rope-scaling cubic", "--rope-scale -1", "-c 1x", "--port 70000"):
+        with pytest.raises(PlacementError, match="it takes"):
+            parse(f"-ngl 9 {wrong}")
+
+
+def test_lines_may_go_on_as_windows_has_it() -> None:
+    assert parse("llama-server.exe -ngl 7 ^\r\n  -c 99 `\n -cmoe").settings.n_ctx == 99
+
+
 def test_pools_become_a_number_of_experts() -> None:
     name = "qwen3moe"
     base = again("-ngl 99 -ts 1 -cmoe", name)
