@@ -1,4 +1,4 @@
-"""What the engine tells of its own work on a real GPU: shares of a token by device, waits by the card's clock, its link's traffic.
+"""What the engine tells of its own work on a real GPU: shares of a token by device, waits by the card's clock, traffic of links.
 
 Run as `python -m tests.bench.gpu_work MODEL [FLAGS] [OUT.json]` on a machine with a GPU, e.g. with '-ngl 99 -ot exps=CPU'. It
 loads the model, answers for some seconds while sensors are watched, and prints the figures beside those of the driver.
