@@ -20,14 +20,6 @@ class Draft:
     pins: frozenset[CardId] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
-class Preset:
-    """A placement with a name, for one model on one machine."""
-
-    name: str
-    placement: Placement
-
-
 class PlacementHistory(QObject):
     """shown(Draft) whenever another draft is the present one: after a step, undo and redo. changed() with it, and after start."""
 

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from PySide6.QtCore import QObject, Signal
 
 from app.bridge.ui_thread import UiThread
 from app.errors import UserFacingError
-from app.ops.placement_history import Preset
 from app.store import placements
 from app.store.chat_store import ChatStore
 from app.store.placements import PresetRow, RunRow, Subject
@@ -24,6 +24,14 @@ from engine.api.values import LoadOptions, Usage
 LEAST_TOKENS = 16
 """An answer shorter than this says nothing about the speed of decoding."""
 LEAST_PROMPT = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Preset:
+    """A placement with a name, for one model on one machine."""
+
+    name: str
+    placement: Placement
 
 
 class PlacementLibrary(QObject):

@@ -59,7 +59,7 @@ class PlacementCompare(QObject):
         if desk.applied is not None:
             found.append((tr("Placement", "As loaded"), desk.applied))
         found.append((tr("Placement", "Automatic"), desk.planner.default()))
-        found += [(preset.name, preset.placement) for preset in desk.presets]
+        found += [(preset.name, preset.placement) for preset in self._parts.library.presets]
         return tuple(found)
 
     def refresh(self) -> None:

@@ -154,7 +154,6 @@ class PlacementController(QObject):
         outline, machine = self.desk.outline, self.desk.machine
         if outline is not None and machine is not None:
             self._parts.library.open(outline, machine, self.desk.options)
-            self.desk.set_presets(self._parts.library.presets)
             self.page.filters.set_model(outline.n_layers, has_experts=outline.n_experts > 0)
         self._refresh()
 

@@ -31,7 +31,7 @@ class PlacementMenus(QObject):
         page.header.machine_clicked.connect(lambda: self._popup(self.machine_menu(), page.header.machine))
         page.command.save_requested.connect(self.export_file)
         page.command.open_requested.connect(self.import_file)
-        parts.library.presets_changed.connect(self._on_presets_changed)
+        parts.library.presets_changed.connect(self.show)
         parts.library.failed.connect(self.notice)
         parts.desk.outline_changed.connect(self._on_outline_changed)
 
@@ -79,10 +79,6 @@ class PlacementMenus(QObject):
         planner = self._desk.planner
         self._default = None if planner is None else planner.default()
 
-    def _on_presets_changed(self) -> None:
-        self._desk.set_presets(self._parts.library.presets)
-        self.show()
-
     def _popup(self, menu: QMenu, button: QWidget) -> None:
         menu.aboutToHide.connect(menu.deleteLater)
         menu.popup(button.mapToGlobal(QPoint(0, button.height() + 4)))
@@ -96,13 +92,13 @@ class PlacementMenus(QObject):
         default = self._default
         if default is not None:
             self._add(menu, self.automatic, default, placement)
-        for preset in self._desk.presets:
+        for preset in self._parts.library.presets:
             self._add(menu, preset.name, preset.placement, placement)
         menu.addSeparator()
         menu.addAction(tr("Placement", "Save as a preset…"), self.ask_name)
-        if self._desk.presets:
+        if self._parts.library.presets:
             remove = menu.addMenu(tr("Placement", "Delete a preset"))
-            for preset in self._desk.presets:
+            for preset in self._parts.library.presets:
                 remove.addAction(preset.name, partial(self._parts.library.delete, preset.name))
         menu.addSeparator()
         menu.addAction(tr("Placement", "Export as a file…"), self.export_file)

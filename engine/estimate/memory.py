@@ -21,7 +21,7 @@ from engine.estimate.states import MAX_SNAPSHOT_BYTES, SNAPSHOT_SHARE, plan_slot
 from engine.estimate.workers import worker_bytes
 from engine.gguf.info import TensorInfo
 from engine.graph.ops import Attention as AttentionOp
-from engine.graph.ops import Graph, LatentStore
+from engine.graph.ops import Experts, Graph, LatentStore
 from engine.graph.ops import Rope as RopeOp
 from engine.hardware.machine import Machine
 from engine.placement.options import KvType, LoadOptions
@@ -200,6 +200,10 @@ class Estimator:
                 found[unit] = sum(self.layer_cache(unit.layer, where, placement))
         slots, _ = plan_slots(self._spec, self.snapshot_budget(placement))
         return found | {UnitId("state", layer): 4 * slots * shape.state_floats for layer, shape in state_shapes(self._spec)}
+
+    def experts(self) -> tuple[Experts, ...]:
+        """The ops of all experts."""
+        return tuple(op for op in self._graph.ops if isinstance(op, Experts))
 
     def without_gpu_kernels(self) -> frozenset[UnitId]:
         """Units with a matrix of a format that GPUs do not read: those that are exact but slow on the CPU too."""

@@ -23,6 +23,7 @@ from engine.estimate.work import ModelWork
 from engine.hardware.machine import Machine
 from engine.placement.options import LoadOptions
 from engine.placement.placement import Device, Gpu, Numa, Placement, default_placement
+from engine.placement.pools import with_sensible_pools
 from engine.placement.streaming import streams
 
 _FOLLOWS = ("kv", "state")
@@ -101,7 +102,8 @@ class Planner:
         return self._predicted(placement, self._bytes.refine(placement), depth, exact=True)
 
     def move(self, placement: Placement, units: Iterable[UnitId], device: Device) -> Placement:
-        """The placement with these units on a device. Caches and states go with their mixer."""
+        """The placement with these units on a device. Caches and states go with their mixer; pools that lose
+        their sense are dropped."""
         moved = set(units)
         moved |= {UnitId("mixer", unit.layer) for unit in moved if unit.kind in _FOLLOWS}
         mixers = {unit.layer for unit in moved if unit.kind == "mixer"}
@@ -109,7 +111,8 @@ class Planner:
         def goes(unit: UnitId) -> bool:
             return unit in moved or (unit.kind in _FOLLOWS and unit.layer in mixers)
 
-        return replace(placement, units=tuple((unit, device if goes(unit) else where) for unit, where in placement.units))
+        units_there = tuple((unit, device if goes(unit) else where) for unit, where in placement.units)
+        return with_sensible_pools(replace(placement, units=units_there))
 
     def refusal(self, placement: Placement, units: Iterable[UnitId], device: Device) -> str:
         """Why these units cannot lie on the device, and what can be done; "": they can."""
@@ -182,7 +185,7 @@ class Planner:
         device, limit = self._limit(decode)
         if not estimate.fits:
             device, limit = estimate.limit.device, "room"
-        colours = self._bytes.sums.colours(placement.places)
+        colours = self._bytes.sums.colours(placement)
         bound = max(part.bound for part in decode.parts.values())
         return Prediction(
             devices=tuple(self._device(one, colours.get(one.device, (0, 0, 0)), decode, prefill) for one in estimate.devices),

@@ -40,6 +40,10 @@ class Part:
     def __add__(self, other: Part) -> Part:
         return Part(self.read + other.read, self.multiply + other.multiply, self.fixed + other.fixed, self.bound + other.bound)
 
+    def part(self, share: float) -> Part:
+        """A share of it."""
+        return Part(share * self.read, share * self.multiply, share * self.fixed, share * self.bound)
+
     def __mul__(self, factor: float) -> Part:
         return Part(factor * self.read, factor * self.multiply, factor * self.fixed, self.bound)
 

@@ -131,7 +131,10 @@ def settings_of(said: Iterable[tuple[str, str]]) -> tuple[Settings, tuple[str, .
         elif name == "host":
             found = replace(found, host=text)
         else:
-            values[name] = _READ[name](flag, text)
+            first, comma, _ = text.partition(",")  # llama-bench takes several, to measure each
+            values[name] = _READ[name](flag, first)
+            if comma:
+                notes.append(f"{flag} {text[:40]}: the first of several values is taken")
     numbers = {name: int(value) for name, value in values.items() if name not in ("base", "scale")}
     if (context := numbers.get("context")) is not None:
         if context <= 0:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
+from typing import Any
 
 from engine.placement.options import KvType, LoadOptions, StreamExperts
 
@@ -11,7 +12,7 @@ from engine.placement.options import KvType, LoadOptions, StreamExperts
 class Settings:
     """Of each setting None, or empty, where the rules say nothing. prefill_chunk: tokens of a prompt computed at once.
 
-    overrides: as in `LoadOptions`. model_path, max_tokens, host and port are for whoever starts a server or an answer.
+    overrides, cores: as in `LoadOptions`. model_path, max_tokens, host and port are for whoever starts a server or an answer.
     """
 
     n_threads: int | None = None
@@ -21,6 +22,7 @@ class Settings:
     v_type: KvType | None = None
     stream_experts: StreamExperts | None = None
     overrides: tuple[tuple[str, bool | int | float | str], ...] = ()
+    cores: tuple[int, ...] = ()
     model_path: str = ""
     max_tokens: int | None = None
     host: str = ""
@@ -29,7 +31,10 @@ class Settings:
     def options(self, options: LoadOptions) -> LoadOptions:
         """The options with these settings in place of their own."""
         names = ("n_threads", "n_ctx", "prefill_chunk", "k_type", "v_type", "stream_experts")
-        mine = {name: value for name in names if (value := getattr(self, name)) is not None}
+        mine: dict[str, Any] = {name: value for name in names if (value := getattr(self, name)) is not None}
+        if self.cores:
+            mine["cores"] = self.cores[: self.n_threads or len(self.cores)]
+            mine["n_threads"] = len(mine["cores"])
         keys = {key for key, _ in self.overrides}
         kept = tuple(one for one in options.overrides if one[0] not in keys)
         return replace(options, **mine, overrides=(*kept, *self.overrides))

@@ -14,9 +14,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from engine.errors import Cancelled, EngineError, OutOfMemory
+from engine.errors import Cancelled, EngineError, OutOfDeviceMemory, OutOfMemory
 from engine.placement.placement import Gpu, Placement
-from engine.runtime.build import build, estimator_of, owning_of
+from engine.runtime.build import advised, build, estimator_of, owning_of
 from engine.runtime.move_plan import gpus_of, parts_of
 from engine.runtime.pace import Pace
 from engine.runtime.placed import Placed
@@ -123,6 +123,8 @@ class Move:
         TURNS.begin()
         try:
             self._go(self._target)
+        except OutOfDeviceMemory as error:
+            self._error = advised(error, self._model.source, self._target)
         except BaseException as error:
             self._error = error
         finally:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from engine.api.commands import Cancel
-from engine.api.events import Event, ExpertCounts, Finished
+from engine.api.events import Event, Finished
 from engine.api.values import EngineSample, RequestId
 from engine.placement.placement import Gpu
 from engine.service.loaded import Loaded
@@ -45,6 +45,8 @@ class State:
     feed: SensorFeed | None = None
     expert_watch: ExpertWatch | None = None
     migration: Migration | None = None
+    comparison: RequestId | None = None
+    """Who asked for the comparison of pools that goes on."""
 
     @property
     def answering(self) -> bool:
@@ -61,15 +63,6 @@ class State:
         for command in self.mailbox.take_cancelled():
             self.emit(Finished(command.request_id, "done" if isinstance(command, Cancel) else "cancelled"))
         self.look()
-
-    def read_experts(self) -> None:
-        """Sends counts of experts when they are due and have changed."""
-        watch, tally = self.expert_watch, None if self.loaded is None else self.loaded.model.experts
-        if watch is None or tally is None or tally.n_tokens == watch.told or time.monotonic() < watch.due:
-            return
-        rows = tuple(tally.rows.tolist())
-        self.emit(ExpertCounts(watch.request_id, tally.n_tokens, tally.moe.layers, tally.counts.copy(), rows))
-        watch.told, watch.due = tally.n_tokens, time.monotonic() + watch.period_s
 
     def look(self) -> None:
         """Looks at what the model holds, when that is due."""
@@ -122,3 +115,4 @@ class State:
             loaded.close()
         if self.expert_watch is not None:
             self.expert_watch.told = None
+        self.comparison = None

@@ -74,7 +74,7 @@ class Marks:
 
 def watched(marks: Marks) -> None:
     """Marks behind what takes memory while a model is loaded."""
-    from engine.runtime import gpu_executor, gpu_side, gpu_stream, gpu_weights
+    from engine.runtime import gpu_executor, gpu_side, gpu_stream, gpu_warmup, gpu_weights
 
     def behind(owner: Any, name: str, label: str) -> None:
         inner = getattr(owner, name)
@@ -84,7 +84,7 @@ def watched(marks: Marks) -> None:
             if isinstance(self, gpu_side.GpuSide):
                 marks.ledger = lambda: sum(one.nbytes for tensors in self.memory._held.values() for one in tensors)
             text = label
-            if isinstance(self, gpu_executor.GpuExecutor) and name == "_make_ready":
+            if isinstance(self, gpu_warmup.Warmer):
                 plan, shape = args[1].plan, args[1].shape
                 text = f"ready: {plan.phase} {shape.n_rows} rows, {shape.n_out} out, plan {args[0]}"
             marks.add(text)
@@ -96,7 +96,7 @@ def watched(marks: Marks) -> None:
     behind(gpu_weights.GpuWeights, "upload", "weights")
     behind(gpu_stream.ExpertStream, "tune", "rings tried")
     behind(gpu_executor.GpuExecutor, "__init__", "executor")
-    behind(gpu_executor.GpuExecutor, "_make_ready", "")
+    behind(gpu_warmup.Warmer, "make_ready", "")
 
 
 def measure(name: str, out: Result) -> None:
@@ -267,7 +267,7 @@ def main() -> int:
     parser.add_argument("out", type=Path)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"some of: {' '.join(MODELS)}")
     parser.add_argument("--one", choices=("compile", "measure"))
-    args = parser.parse_args()
+    args = parser.parse_intermixed_args()
     names = args.names or list(MODELS)
     if args.one == "compile":
         model, _ = opened(names[0], SHORT)

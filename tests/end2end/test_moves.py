@@ -99,7 +99,8 @@ def test_several_answers_and_a_prompt_half_way_move_too(name: str) -> None:
     assert talk.ids("one") == golden(name).greedy("medium")[:24]
     assert talk.ids("two") == golden(name).greedy("short")[:24]
     assert talk.ids("late") == golden(name).greedy("long")[:8]
-    assert talk.counted.n_prefilled == sum(len(golden(name).ids(one)) for one in ("short", "medium", "long"))
+    usages = [talk.end(one).usage for one in ("one", "two", "late")]
+    assert talk.counted.n_prefilled == sum(one.n_prompt - one.n_reused for one in usages)
     talk.model.close()
 
 
@@ -229,12 +230,17 @@ class Allocations:
         self.n, self.fails = 0, fails
 
 
-@pytest.mark.parametrize("way", [(on_cpu, whole), (whole, on_cpu), (hybrid, split), (split, anywhere(11))], ids=str)
-@pytest.mark.parametrize("name", ["qwen3moe", "qwen35moe", "deepseek2-lite"])
-def test_a_failed_allocation_anywhere_leaves_everything_as_it_was(
-    name: str, way: tuple[Where, Where], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    taken = Allocations(monkeypatch)
+WAYS: dict[str, tuple[Where, Where]] = {
+    "qwen3moe": (on_cpu, whole),
+    "qwen35moe": (whole, on_cpu),
+    "deepseek2-lite": (hybrid, split),
+    "gemma3": (split, anywhere(11)),
+}
+
+
+@pytest.mark.parametrize("name", WAYS)
+def test_a_failed_allocation_anywhere_leaves_everything_as_it_was(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    way, taken = WAYS[name], Allocations(monkeypatch)
     model = open_placed(golden(name).path, way[0])
     model.move(target(model, way[1]))
     model.move(target(model, way[0]))
@@ -292,7 +298,7 @@ def tight(layered: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Talk]:
     most = max(side.memory.nbytes for side in model.executor.sides)  # type: ignore[union-attr, attr-defined]
     model.close()
     monkeypatch.setenv("LAYERDECK_GPU", f"emulate:2x{(most + (11 << 20)) / (1 << 30):.6f}")
-    talk = Talk(open_placed(layered, split, OPTIONS))
+    talk = Talk(open_placed(layered, split, OPTIONS), 32)
     yield talk
     talk.model.close()
 
@@ -363,7 +369,7 @@ def test_a_cancel_in_any_phase_undoes_it(phase: str, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(move.Move, "_tell", tell)
     with pytest.raises(Cancelled):
         talk.move(split)
-    monkeypatch.undo()
+    monkeypatch.setattr(move.Move, "_tell", usual)
     assert model.placement == here and holdings(model) == before
     talk.run()
     assert talk.ids("answer") == golden("qwen3moe").greedy("medium")

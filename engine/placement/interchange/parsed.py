@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from textwrap import dedent
 from typing import Literal, get_args
 
 from engine.arch.spec import ModelSpec
@@ -33,6 +34,8 @@ _KT = re.compile(r"\s*--(?:kt-|gguf[_-]path|cpu[_-]infer|cache[_-]lens|optimize[
 _SECRET_FLAG = re.compile(r"(--api[-_]key|--hf[-_]token|-hft|--api[-_]keys)([=\s]+)(\"[^\"\n$]*\"|'[^'\n]*'|[^\s\"'$\\]+)")
 _SECRET_NAME = re.compile(r"\b(\w*(?:TOKEN|API_KEY|SECRET|PASSWORD))(=)(\"[^\"\n$]*\"|'[^'\n]*'|[^\s\"'$;\\]+)")
 REMOVED = "REMOVED"
+MAX_TEXT = 1 << 20
+"""Characters of any text; each kind has a limit of its own below this."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +128,8 @@ def parse(text: str, where: str = "the text", tool: Tool | None = None) -> Parse
     Raises:
         PlacementError: it means nothing; one sentence.
     """
+    if len(text) > MAX_TEXT:
+        raise PlacementError(f"{where}: it has {len(text)} characters; rules of other tools have at most {MAX_TEXT}")
     if "\0" in text:
         raise PlacementError(f"{where}: this is no text; give flags, rules or a placement file")
     kept = without_secrets(text.strip())
@@ -133,12 +138,14 @@ def parse(text: str, where: str = "the text", tool: Tool | None = None) -> Parse
         case "config":
             return Parsed(chosen, kept, parse_config(text, where))
         case "ktransformers" if _YAML.search(text):
-            return Parsed(chosen, kept, parse_rules(text))
+            return Parsed(chosen, kept, parse_rules(dedent(text)))
         case "llama.cpp" | "ik" if text.lstrip().startswith("-"):
             flags = parse_flags(text, tool if tool in ("llama.cpp", "ik") else None)
             return Parsed(flags.tool, kept, flags)
     launch = parse_launch(f"{_program(text)} {text.strip()}" if text.lstrip().startswith("-") else text)
     rules = launch.rules
+    if launch.cores:
+        rules = replace(rules, settings=replace(rules.settings, cores=launch.cores))
     if isinstance(rules, LlamaFlags) and tool in ("llama.cpp", "ik"):
         rules = replace(rules, tool=tool)
     of = "ktransformers" if isinstance(rules, KtOptions) else rules.tool

@@ -84,7 +84,7 @@ class _Branch:
 def _statements(text: str) -> Iterator[list[str]]:
     """Raw words, quotes and all, up to each end of a command; ends of branches of a `case` as `;;`, patterns as `x)`."""
     words, word, at = list[str](), "", 0
-    depth = 0  # of an array that is open
+    depth, patterns = 0, False  # of an array that is open; whether what comes next are patterns of a `case`
     while at < len(text):
         char = text[at]
         if char == "\\" and text[at + 1 : at + 2] == "\n":
@@ -105,8 +105,8 @@ def _statements(text: str) -> Iterator[list[str]]:
             if word:
                 words.append(word)
             word, at = "", at + 1
-        elif char == "|" and word and not words and text[at + 1 : at + 2] not in ("|", " ", ""):
-            word, at = word + char, at + 1  # of the patterns of a `case`
+        elif char == "|" and patterns:
+            word, at = word + char, at + 1
         elif char == "\n" or char in _OPERATORS:
             size = 2 if text[at : at + 2] in (";;", "&&", "||") else 1
             if char in "<>" or (char == "&" and text[at + 1 : at + 2] == ">"):
@@ -118,7 +118,9 @@ def _statements(text: str) -> Iterator[list[str]]:
                 words.append(word)
             if words:
                 yield [*words, ")"] if pattern else words
+            patterns = words[:1] == ["case"] or (patterns and not pattern)
             if text[at : at + size] == ";;":
+                patterns = True
                 yield [";;"]
             words, word, at = [], "", at + size
         else:

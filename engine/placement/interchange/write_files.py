@@ -6,6 +6,7 @@ import json
 import shlex
 from collections.abc import Mapping, Sequence
 
+from engine.hardware.cpu_list import format_cpus
 from engine.placement.export import to_flags
 from engine.placement.flags import LlamaTool
 from engine.placement.interchange.written import Text, Written
@@ -53,9 +54,9 @@ def write_config(written: Written) -> Text:
     layers, head = written.of_kind("mixer"), written.place("head")
     order = [layers[one] for one in sorted(layers)]
     first = next((i for i, where in enumerate(order) if isinstance(where, Gpu)), len(order))
-    n = len(order) - first + (isinstance(head, Gpu) and bool(order))
+    n = len(order) - first + (written.n_extra if first < len(order) else 0) + isinstance(head, Gpu)
     value: dict[str, object] = {"model_path": written.model_path} if written.model_path else {}
-    value["n_gpu_layers"] = n + written.n_extra if n else 0
+    value["n_gpu_layers"] = n
     if written.options is not None:
         value |= _numbers(written)
     return Text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", tuple(_not_in_config(written, first)))
@@ -90,7 +91,7 @@ def _not_in_config(written: Written, first: int) -> list[str]:
         notes.append("config.json does not say which GPU a layer lies on")
     if (written.k_type, written.v_type) != ("f16", "f16"):
         notes.append("config.json has no key for the type of the cache on GPUs")
-    if isinstance(written.place("head"), Gpu) != (first < written.n_layers) and written.n_layers:
+    if first < written.n_layers and isinstance(written.place("head"), Numa):
         notes.append("config.json counts the output as one more layer behind the last: it cannot lie elsewhere by itself")
     return notes + list(_pools(written))
 
@@ -117,12 +118,18 @@ def write_script(written: Written) -> Text:
         'echo "[2/3] Memory that holds files already (it is used again, so nothing is flushed)"',
         "grep -E '^(MemAvailable|Cached):' /proc/meminfo",
         'echo "[3/3] Starting $ENGINE"',
-        'exec "$ENGINE" \\',
+        f'exec {_pinned(written)}"$ENGINE" \\',
         '    -m "$MODEL_PATH" \\',
         f"    {flags} \\",
         f"    {' '.join(_joined(('-c', '-t'), numbers))}{_more(written)}",
     ]
     return Text("\n".join(lines) + "\n", (*done.notes, *_pools(written)))
+
+
+def _pinned(written: Written) -> str:
+    """What keeps the command to the cores of the options."""
+    cores = written.options.cores if written.options is not None else ()
+    return f"taskset -c {format_cpus(cores)} " if cores else ""
 
 
 def _joined(flags: Sequence[str], values: Mapping[str, str]) -> list[str]:

@@ -90,6 +90,21 @@ class LinearForms:
             pool.here.copy_(pool.slot_of[chosen.long()])
             pool.there.copy_(torch.where(pool.here < 0, choice.chosen, -1))
 
+    def prepare_route(
+        self,
+        x: Tensor,
+        norm: NormWeight | None,
+        acts: Acts,
+        router: Matrix,
+        bias: Tensor | None,
+        pick_bias: Tensor | None,
+        scores: Tensor,
+        choice: Choice,
+        routing: Routing,
+    ) -> bool:
+        """Nothing is gained by it here."""
+        return False
+
     def experts_up(
         self,
         acts: Acts,

@@ -8,6 +8,8 @@ import pytest
 from PySide6.QtCore import QMimeData, Qt
 from pytestqt.qtbot import QtBot
 
+from app import theme
+from app.ops.placement_cards import HotSet
 from app.qtmodels.placement_mime import MIME, card_mime
 from engine.api.pure import Gpu, Numa, UnitId
 from tests.helpers.fake_planner import machine
@@ -171,3 +173,30 @@ def test_more_devices_than_there_is_room_for_are_scrolled_to(qtbot: QtBot) -> No
         table.drop(experts(4), Gpu(7))
         assert bar.value() > 0
         assert table.device_of(UnitId("experts", 4)) == Gpu(7)
+
+
+def test_chosen_experts_are_dragged_as_a_set_of_their_own(table: Table) -> None:
+    table.desk.split([4, 5, 6], 64)
+    assert table.list_of(Numa(0)).column.rows()[3].size == "1.6 of 6.3 GB"
+    assert not table.enter(experts(4, 5, 6), Gpu(1)).isAccepted()
+    note = table.board.column(Gpu(1)).head.state.note
+    assert note == "Hot experts lie beside their router: that of layer 4 is on GPU 0; drop them there."
+    table.leave(Gpu(1))
+    table.drop(experts(4, 5, 6), Gpu(0))
+    assert "Hot experts 4–6" in table.titles(Gpu(0))
+    assert "Layer 4" in table.titles(Numa(0))
+    table.board.set_grouped(False)
+    assert "Hottest 64 of 256, layer 4" in table.titles(Gpu(0))
+    table.drop([HotSet(4, Gpu(0))], Numa(0))
+    assert "Hottest 64 of 256, layer 4" not in table.titles(Gpu(0))
+    assert "Hottest 64 of 256, layer 5" in table.titles(Gpu(0))
+
+
+def test_cards_look_the_same_whether_they_are_painted_anew_or_known(table: Table) -> None:
+    table.desk.set_heat({layer: [(7 * i + layer) % 50 for i in range(256)] for layer in range(3, 61)})
+    first = table.list_of(Numa(0)).grab().toImage()
+    assert table.list_of(Numa(0)).grab().toImage() == first
+    theme.hub().changed.emit()
+    assert table.list_of(Numa(0)).grab().toImage() == first
+    table.board.select(experts(5))
+    assert table.list_of(Numa(0)).grab().toImage() != first

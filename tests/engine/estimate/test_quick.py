@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from engine.arch.spec import MoeFfn
 from engine.arch.units import UnitId
 from engine.estimate.automatic import moved
 from engine.estimate.memory import DeviceBytes, Estimator
@@ -14,9 +15,11 @@ from engine.estimate.quick import QuickBytes
 from engine.hardware.gpus import GpuInfo
 from engine.hardware.machine import Machine, NodeInfo
 from engine.placement.options import LoadOptions
-from engine.placement.placement import Device, Gpu, Numa, Placement, default_placement, units_of
+from engine.placement.placement import Device, Gpu, Numa, Placement, Pool, default_placement, units_of
+from engine.placement.pools import with_sensible_pools
 from tests.helpers.described import Described, model
 from tests.helpers.golden_models import MODELS
+from tests.helpers.pooled import with_pools
 
 GIB = 1 << 30
 NODES = tuple(NodeInfo(i, "a processor", 32 * GIB, 32 * GIB, 8) for i in range(2))
@@ -35,7 +38,17 @@ def scattered(one: Described, rng: random.Random, devices: tuple[Device, ...] = 
     """Every unit anywhere, caches and states with their mixer."""
     drawn = {unit: rng.choice(devices) for unit in units_of(one.spec)}
     places = {unit: drawn[UnitId("mixer", unit.layer)] if unit.kind in ("kv", "state") else drawn[unit] for unit in drawn}
-    return moved(default_placement(one.spec, OPTIONS), places)
+    return pooled(moved(default_placement(one.spec, OPTIONS), places), one, rng)
+
+
+def pooled(placement: Placement, one: Described, rng: random.Random) -> Placement:
+    """With pools of a few experts in some of the layers that can have one."""
+    found = []
+    for block in one.spec.blocks:
+        router = placement.device_of(UnitId("ffn", block.index))
+        if isinstance(block.ffn, MoeFfn) and isinstance(router, Gpu) and rng.random() < 0.5:
+            found.append(Pool(block.index, router, tuple(range(rng.randrange(1, block.ffn.n_experts)))))
+    return with_sensible_pools(replace(placement, pools=tuple(found)))
 
 
 def by_layers(one: Described, rng: random.Random) -> Placement:
@@ -45,7 +58,7 @@ def by_layers(one: Described, rng: random.Random) -> Placement:
     for unit in units_of(one.spec):
         behind = unit.kind == "embed" or (unit.kind == "experts" and rng.random() < 0.6)
         places[unit] = Numa(0) if behind else Gpu(sum(unit.layer >= cut for cut in cuts))
-    return moved(default_placement(one.spec, OPTIONS), places)
+    return pooled(moved(default_placement(one.spec, OPTIONS), places), one, rng)
 
 
 def sure(one: DeviceBytes) -> tuple[int, ...]:
@@ -70,6 +83,22 @@ def test_all_but_working_memory_is_that_of_the_full_arithmetic(name: str, option
             assert abs(ours.workspace - theirs.workspace) <= 6 * row + (64 << 10)
         assert quick.refine(placement) == known
         assert quick.estimate(placement) == (known, True)
+
+
+@pytest.mark.parametrize("name", ("qwen3moe", "qwen35moe", "deepseek2-v3", "gpt-oss", "glm4moe"))
+def test_pools_of_experts_are_part_of_it(name: str) -> None:
+    one, rng = model(name), random.Random(name)
+    full = Estimator(one.spec, one.graph, one.file.tensors, OPTIONS, BOX)
+    quick = QuickBytes(one.spec, full)
+    plain = by_layers(one, rng)
+    placement = with_pools(plain, one.spec, 3)
+    assert placement.pools
+    known, (found, _), (without, _) = full.estimate(placement), quick.estimate(placement), quick.estimate(plain)
+    assert [sure(there) for there in found.devices] == [sure(there) for there in known.devices]
+    assert sum(there.weights for there in found.devices) > sum(there.weights for there in without.devices)
+    row = 4 * one.spec.n_embd * full.largest_chunk
+    for ours, theirs in zip(found.devices, known.devices, strict=True):
+        assert abs(ours.workspace - theirs.workspace) <= 6 * row + (64 << 10)
 
 
 @pytest.mark.parametrize("name", ("qwen3moe", "qwen35moe", "deepseek2-v3", "gpt-oss", "glm4moe"))
