@@ -35,6 +35,7 @@ from app.windows.appearance import Appearance
 from app.windows.crash_dialog import CrashReporter
 from app.windows.main_window import MainWindow
 from app.windows.parts import Parts
+from app.windows.placement_parts import make_placement
 from engine.api.client import EngineClient
 from engine.service.engine import Engine
 
@@ -95,6 +96,7 @@ def build(app: QApplication, paths: Paths, client: Callable[[], EngineClient] = 
     store = ChatStore(paths.database, on_trouble)
     bridge = EngineBridge(client())
     worker = ThreadPoolExecutor(2, thread_name_prefix="worker")
+    models = ModelOps(bridge, settings, ui, worker)
     parts = Parts(
         paths=paths,
         settings=settings,
@@ -102,9 +104,10 @@ def build(app: QApplication, paths: Paths, client: Callable[[], EngineClient] = 
         bridge=bridge,
         ui=ui,
         chats=ChatOps(store, bridge, settings, ui),
-        models=ModelOps(bridge, settings, ui, worker),
+        models=models,
         sensors=SensorOps(bridge),
         appearance=appearance,
+        placement=make_placement(store, bridge, models, ui, worker),
     )
     closing = asyncio.Event()
     window = MainWindow(parts, closing.set)

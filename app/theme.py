@@ -14,7 +14,7 @@ from PySide6.QtCore import QObject, Signal
 from PySide6.QtGui import QColor, QFont, QFontDatabase, QPalette
 from PySide6.QtWidgets import QApplication
 
-__all__ = ["DARK", "LIGHT", "Theme", "ThemeHub", "apply", "color", "current", "font", "hub", "load_fonts"]
+__all__ = ["DARK", "LIGHT", "Theme", "ThemeHub", "apply", "color", "current", "font", "hub", "load_fonts", "mixed"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +183,11 @@ def _mix(a: QColor, b: QColor, share: float) -> QColor:
         int(a.green() + (b.green() - a.green()) * share),
         int(a.blue() + (b.blue() - a.blue()) * share),
     )
+
+
+def mixed(low: str, high: str, share: float) -> QColor:
+    """A colour between those of two tokens of the current theme."""
+    return _mix(color(low), color(high), share)
 
 
 def font(px: float, weight: int = 400, mono: bool = False) -> QFont:

@@ -66,7 +66,12 @@ class TemplateError(EngineError):
 
 
 class HelperDied(EngineError):
-    """A helper process ended, hung, or exceeded its limits."""
+    """A helper process ended, hung, or exceeded its limits. signal: what ended it, None where it was ended by us or by itself."""
+
+    def __init__(self, message: str, signal: int | None = None, *, hung: bool = False) -> None:
+        super().__init__(message)
+        self.signal = signal
+        self.hung = hung
 
 
 class Cancelled(EngineError):

@@ -65,9 +65,14 @@ class HelperProcess:
                 _write_frame(process, message, time.monotonic() + timeout_s)
                 answer = _read_frame(process, time.monotonic() + timeout_s)
             except (OSError, ValueError, EOFError, TimeoutError) as error:
-                self._kill()
-                reason = f"it took more than {timeout_s:g} s" if isinstance(error, TimeoutError) else "it ended or broke a limit"
-                raise HelperDied(f"the helper process {self._module} gave no answer ({reason}); it is started again") from error
+                hung = isinstance(error, TimeoutError)
+                signal_number = self._kill()
+                reason = f"it took more than {timeout_s:g} s" if hung else "it ended or broke a limit"
+                raise HelperDied(
+                    f"the helper process {self._module} gave no answer ({reason}); it is started again",
+                    None if hung else signal_number,
+                    hung=hung,
+                ) from error
             self._failures = 0
             return answer
 
@@ -108,11 +113,13 @@ class HelperProcess:
             raise HelperDied(f"the helper process {self._module} did not start properly; check that the program is complete")
         return self._process
 
-    def _kill(self) -> None:
+    def _kill(self) -> int | None:
+        """Ends the process; the signal that ended it, if that was one."""
         process, self._process = self._process, None
+        code = 0
         if process is not None:
             process.kill()
-            process.wait()
+            code = process.wait()
             for pipe in (process.stdin, process.stdout):
                 # A pipe to a dead process may still hold what could not be written.
                 with contextlib.suppress(OSError):
@@ -120,6 +127,7 @@ class HelperProcess:
         pause = _BACK_OFF_S[min(self._failures, len(_BACK_OFF_S) - 1)]
         self._failures += 1
         self._not_before = time.monotonic() + pause
+        return -code if code < 0 else None
 
 
 def serve(handle: Callable[[dict[str, Any]], Mapping[str, Any]], limit_s: float) -> None:

@@ -12,8 +12,8 @@ from PySide6.QtWidgets import QWidget
 
 from app.i18n import tr
 
-Condition = Literal["always", "chat_open", "answer_shown", "can_stop", "model_loaded"]
-Group = Literal["File", "Chat", "Model", "View", "Help"]
+Condition = Literal["always", "chat_open", "answer_shown", "can_stop", "model_loaded", "placement_shown", "placement_pending"]
+Group = Literal["File", "Chat", "Model", "Placement", "View", "Help"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class ActionRow:
 class ActionRegistry(QObject):
     """The QActions of one window, made from the rows and a handler for each id."""
 
-    def __init__(self, window: QWidget, rows: Iterable[ActionRow], handlers: Mapping[str, Callable[[], None]]) -> None:
+    def __init__(self, window: QWidget, rows: Iterable[ActionRow], handlers: Mapping[str, Callable[[], object]]) -> None:
         super().__init__(window)
         self.rows = tuple(rows)
         self._actions: dict[str, QAction] = {}

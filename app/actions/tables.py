@@ -27,9 +27,25 @@ MODEL = (
     ActionRow("reload_model", "Load the model again", "Model", "", "model_loaded"),
     ActionRow("unload_model", "Unload the model", "Model", "", "model_loaded"),
 )
+PLACEMENT = (
+    ActionRow("apply_placement", "Apply the placement", "Placement", "Ctrl+Return", "placement_pending"),
+    ActionRow("undo_placement", "Undo in the placement", "Placement", "Ctrl+Z", "placement_shown"),
+    ActionRow("redo_placement", "Redo in the placement", "Placement", "Ctrl+Shift+Z", "placement_shown"),
+    ActionRow("fit_placement", "Auto-fit the placement", "Placement", "", "placement_shown"),
+    ActionRow("discard_placement", "Discard changes of the placement", "Placement", "", "placement_shown"),
+    ActionRow("save_preset", "Save the placement as a preset…", "Placement", "", "placement_shown"),
+    ActionRow("export_placement", "Export the placement…", "Placement", "", "placement_shown"),
+    ActionRow("import_placement", "Open a placement file…", "Placement", "", "placement_shown"),
+    ActionRow("choose_machine", "Plan for the machine of a file…", "Placement", "", "placement_shown"),
+    ActionRow("plan_context", "Plan the context", "Placement", "", "placement_shown"),
+    ActionRow("compare_placements", "Compare two placements", "Placement", "", "placement_shown"),
+    ActionRow("check_placement", "Check what was loaded", "Placement", "", "placement_shown"),
+    ActionRow("equivalent_command", "Show the equivalent command", "Placement", "", "placement_shown"),
+)
 VIEW = (
     ActionRow("palette", "Commands and chats", "View", "Ctrl+K", in_palette=False),
     ActionRow("chat_page", "Chat", "View", "Ctrl+1"),
+    ActionRow("placement_page", "Placement", "View", "Ctrl+2"),
     ActionRow("search_chats", "Search chats", "View", "Ctrl+Shift+F"),
     ActionRow("toggle_list", "Show or hide the list of chats", "View", "Ctrl+B"),
     ActionRow("toggle_side_panel", "Show or hide the side panel", "View", "Ctrl+Alt+B"),
@@ -38,5 +54,5 @@ VIEW = (
 )
 HELP = (ActionRow("shortcuts", "Keyboard shortcuts", "Help", "F1"),)
 
-ACTIONS = CHAT + MODEL + VIEW + FILE + HELP
+ACTIONS = CHAT + MODEL + PLACEMENT + VIEW + FILE + HELP
 """In the order of the palette."""

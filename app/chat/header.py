@@ -8,12 +8,12 @@ from PySide6.QtWidgets import QHBoxLayout, QWidget
 
 from app import theme
 from app.bridge.engine_state import EngineState
-from app.chat.model_pill import ModelPill
 from app.monitors.ring_gauge import RingGauge
 from app.widgets import paint
 from app.widgets.buttons import IconButton
 from app.widgets.chip import Chip
 from app.widgets.format import bytes_text, count_text, rate_text, short_count
+from app.widgets.model_pill import ModelPill
 from app.widgets.state_dot import STATE_DOTS
 
 HEIGHT = 57

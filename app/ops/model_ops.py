@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -45,16 +46,19 @@ class ModelOps(QObject):
         self._ui = ui
         self._worker = worker
         self._in_folders: tuple[ModelFile, ...] = ()
+        self.remembered: Callable[[str], str] = lambda path: ""
         bridge.happened.connect(self._on_event)
 
-    def load(self, path: str, n_ctx: int | None = None) -> None:
+    def load(self, path: str, n_ctx: int | None = None, placement: str = "") -> None:
         """Loads a model in place of the present one; a load under way is cancelled first. n_ctx: in place of the setting.
+
+        placement: as in LoadOptions; empty: the one that the file was loaded with last, see `remembered`.
 
         path: a file, any shard of a split model, or a folder of one model; what is remembered is the first shard.
         """
         self.cancel_loading()
         path = str(first_file(Path(path)))
-        options = self.load_options()
+        options = replace(self.load_options(), placement=placement or self.remembered(path))
         command = LoadModel(self._bridge.new_id(), path, options if n_ctx is None else replace(options, n_ctx=n_ctx))
         Op(self._bridge, command).on(ModelReady, lambda event: self._on_ready(event.info)).failure(self._on_failed).run()
 

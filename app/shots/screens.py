@@ -20,13 +20,14 @@ SIZE = (1440, 900)
 class Frame(QWidget):
     """The rail and one page. `pending()` tells whether the page still waits for its worker."""
 
-    def __init__(self, page: QWidget) -> None:
+    def __init__(self, page: QWidget, current: str = "chat") -> None:
         super().__init__()
         self.page = page
         rail = Rail()
         rail.add_page("chat", "Chat", "message-square", "Ctrl+1")
+        rail.add_page("placement", "Placement", "layout-grid", "Ctrl+2")
         rail.add_page("settings", "Settings", "settings", "Ctrl+,")
-        rail.set_current("chat")
+        rail.set_current(current)
         row = QHBoxLayout(self)
         row.setContentsMargins(0, 0, 0, 0)
         row.setSpacing(0)

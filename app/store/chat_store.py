@@ -100,6 +100,10 @@ class ChatStore:
         """Chats whose title or messages hold every word of the query, newest first."""
         return self._read(lambda db: search.search(db, query))
 
+    def placement(self, query: Callable[[sqlite3.Connection], T]) -> T:
+        """What a query of `app.store.placements` finds."""
+        return self._read(query)
+
     # --- changing ----------------------------------------------------------------------------------------------------
 
     def change(self, job: Callable[[sqlite3.Connection], T]) -> Future[T]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, get_args
 
@@ -17,7 +17,7 @@ LATEST_S = 4e9
 
 
 def salvage(damaged: Path, target: sqlite3.Connection) -> int:
-    """Copies chats and messages into the empty, migrated `target`; how many messages that are not deleted it then holds.
+    """Copies chats, messages and presets into the empty, migrated `target`; how many messages that are not deleted it then holds.
 
     `damaged` may be changed: give a copy.
     """
@@ -27,12 +27,12 @@ def salvage(damaged: Path, target: sqlite3.Connection) -> int:
         return 0
     source.text_factory = lambda raw: raw.decode("utf-8", "replace")
     try:
-        found = {table: _rows(source, table, _columns(target, table)) for table in ("chat", "message")}
+        found = {table: _rows(source, table, _columns(target, table)) for table in _SOUND}
     finally:
         source.close()
     target.execute("PRAGMA foreign_keys = OFF")
     target.execute("BEGIN IMMEDIATE")
-    for table, is_sound in (("chat", _is_chat), ("message", _is_message)):
+    for table, is_sound in _SOUND.items():
         for row in found[table]:
             if is_sound(row):
                 names = ", ".join(row)
@@ -97,6 +97,15 @@ def _is_message(row: Row) -> bool:
         and _is_time(row.get("created_s"))
         and all(map(_is_number, numbers))
     )
+
+
+def _is_preset(row: Row) -> bool:
+    texts = (row.get(name) for name in ("model", "machine", "name", "text"))
+    return isinstance(row.get("id"), int) and all(isinstance(text, str) for text in texts) and _is_time(row.get("updated_s"))
+
+
+_SOUND: Mapping[str, Callable[[Row], bool]] = {"chat": _is_chat, "message": _is_message, "placement_preset": _is_preset}
+"""What is copied, and which rows of it are no damage."""
 
 
 def _mend(db: sqlite3.Connection) -> None:

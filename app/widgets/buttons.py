@@ -113,6 +113,11 @@ class IconButton(PaintedButton):
         self.setToolTip(text)
         self.setFixedSize(size, size)
 
+    @property
+    def icon_name(self) -> str:
+        """The icon that is shown."""
+        return self._icon_name
+
     def set_icon(self, icon_name: str, color_token: str = "text2") -> None:
         """Show another icon, e.g. a tick after copying."""
         self._icon_name, self._color_token = icon_name, color_token

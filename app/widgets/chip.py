@@ -32,6 +32,7 @@ class Chip(PaintedButton):
         self._color_token = color_token
         self._chevron = chevron
         self._active = False
+        self._dimmed = False
         self._dot = ""
         self.setFixedHeight(height)
         if not clickable:
@@ -59,6 +60,11 @@ class Chip(PaintedButton):
         self._active = active
         self.update()
 
+    def set_dimmed(self, dimmed: bool) -> None:
+        """Draw the chip as switched off: what it stands for is hidden."""
+        self._dimmed = dimmed
+        self.update()
+
     def sizeHint(self) -> QSize:
         width = paint.text_width(self.text(), self._px, 500) + 20
         width += 20 if self._icon_name else 0
@@ -72,6 +78,8 @@ class Chip(PaintedButton):
     def paintEvent(self, event: QPaintEvent) -> None:
         painter = QPainter(self)
         paint.begin(painter)
+        if self._dimmed or not self.isEnabled():
+            painter.setOpacity(0.45)
         rect = QRectF(self.rect())
         height = rect.height()
         radius = height / 2 if height <= 26 else 8

@@ -47,3 +47,31 @@ def seconds_text(seconds: float) -> str:
     if seconds < 120:
         return f"{seconds:.0f} s"
     return f"{int(seconds) // 60} min {int(seconds) % 60} s"
+
+
+def exact_bytes(n: int) -> str:
+    """22.7 GB, 178 GB, 24 GB: three significant digits, whole numbers as such."""
+    value, unit = _unit_of(n)
+    return f"{_digits(value)} {unit}"
+
+
+def bytes_in_unit_of(n: int, other: int) -> str:
+    """22.7, or 0.8: n in the unit in which `exact_bytes` gives the other amount, without its name."""
+    _, unit = _unit_of(other)
+    return _digits(n / 1000 ** _UNITS.index(unit))
+
+
+_UNITS = ("B", "kB", "MB", "GB", "TB")
+
+
+def _unit_of(n: int) -> tuple[float, str]:
+    value = float(n)
+    for unit in _UNITS[:-1]:
+        if abs(value) < 999.5:
+            return value, unit
+        value /= 1000
+    return value, _UNITS[-1]
+
+
+def _digits(value: float) -> str:
+    return f"{value:.0f}" if abs(value) >= 99.95 else f"{value:.1f}".removesuffix(".0")

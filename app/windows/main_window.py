@@ -26,6 +26,7 @@ from app.windows.chat_controller import ChatController
 from app.windows.model_picker import open_model_picker
 from app.windows.palette import open_palette
 from app.windows.parts import Parts
+from app.windows.placement_controller import PlacementController
 from app.windows.stall_watch import StallWatch
 from app.windows.welcome_controller import WelcomeController
 
@@ -50,6 +51,7 @@ class MainWindow(QMainWindow):
         self.setMinimumSize(*MINIMUM)
         self._rail = Rail(self)
         self._rail.add_page("chat", tr("Window", "Chat"), "message-square", "Ctrl+1")
+        self._rail.add_page("placement", tr("Window", "Placement"), "layout-grid", "Ctrl+2")
         self._rail.add_page("settings", tr("Window", "Settings"), "settings", "Ctrl+,")
         self._rail.set_current("chat")
         self.page = ChatPage(self)
@@ -57,6 +59,8 @@ class MainWindow(QMainWindow):
         self._stack = QStackedWidget(self)
         self._stack.addWidget(self.page)
         self._stack.addWidget(self.welcome)
+        self.placement = PlacementController(parts.placement, self)
+        self._stack.addWidget(self.placement.page)
         self._toast = Toast(self._stack)
         self.controller = ChatController(self.page, parts.store, parts.chats, parts.models, parts.bridge, parts.settings, self)
         self._welcome = WelcomeController(self.welcome, parts.models, parts.sensors, parts.paths, self)
@@ -91,6 +95,9 @@ class MainWindow(QMainWindow):
         self.controller.undoable.connect(self._on_undoable)
         self.controller.shown_changed.connect(self._refresh_actions)
         self._welcome.started.connect(self._on_started)
+        self.placement.notice.connect(self.show_notice)
+        self.placement.pick_requested.connect(self._pick_model)
+        self.placement.shown_changed.connect(self._refresh_actions)
         self.welcome.open_file_requested.connect(self._open_model_file)
         self.welcome.folder_requested.connect(self._add_model_folder)
         parts.models.failed.connect(self.show_notice)
@@ -99,7 +106,7 @@ class MainWindow(QMainWindow):
         parts.sensors.read.connect(page.side_panel.set_snapshot)
         parts.settings.listen(self._on_setting)
 
-    def _handlers(self) -> dict[str, Callable[[], None]]:
+    def _handlers(self) -> dict[str, Callable[[], object]]:
         models, controller, page = self._parts.models, self.controller, self.page
         return {
             "open_model_file": self._open_model_file,
@@ -121,6 +128,8 @@ class MainWindow(QMainWindow):
             "unload_model": models.unload,
             "palette": self._open_palette,
             "chat_page": self.show_chat,
+            "placement_page": self.show_placement,
+            **self.placement.handlers(),
             "search_chats": self._search_chats,
             "toggle_list": lambda: self._toggle("chat.show_list"),
             "toggle_side_panel": lambda: self._toggle("chat.side_panel"),
@@ -184,9 +193,19 @@ class MainWindow(QMainWindow):
 
     def show_chat(self) -> None:
         """The chat page."""
-        self._stack.setCurrentWidget(self.page)
-        self._rail.set_current("chat")
+        self._show(self.page, "chat")
         self.page.composer.focus()
+
+    def show_placement(self) -> None:
+        """The placement page."""
+        self._show(self.placement.page, "placement")
+        self.placement.page.setFocus(Qt.FocusReason.OtherFocusReason)
+
+    def _show(self, page: QWidget, key: str) -> None:
+        self._stack.setCurrentWidget(page)
+        self._rail.set_current(key)
+        self.placement.shown(page is self.placement.page)
+        self._refresh_actions()
         self._watch_sensors()
 
     def show_welcome(self) -> None:
@@ -209,6 +228,8 @@ class MainWindow(QMainWindow):
 
     def _toast_in_view(self) -> Toast:
         """On the chat page it stays clear of the composer."""
+        if self._is_placing():
+            return self.placement.page.toast
         return self.page.toast if self._stack.currentWidget() is self.page else self._toast
 
     def show_store_trouble(self, error: StoreError | None) -> None:
@@ -221,6 +242,8 @@ class MainWindow(QMainWindow):
     def _on_page_requested(self, key: str) -> None:
         if key == "settings":
             self._open_preferences(None)
+        elif key == "placement":
+            self.show_placement()
         elif self._stack.currentWidget() is not self.welcome:
             self.show_chat()
 
@@ -263,7 +286,7 @@ class MainWindow(QMainWindow):
             self,
             self._parts.models.models(),
             model.path if model is not None else "",
-            self.load,
+            self.placement.open if self._is_placing() else self.load,
             lambda action_id: self.actions_.action(action_id).trigger(),
         )
 
@@ -273,7 +296,7 @@ class MainWindow(QMainWindow):
         dialog = QFileDialog(self, tr("Window", "Open a model"), folder, tr("Window", "Models (*.gguf);;All files (*)"))
         dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         dialog.setFileMode(QFileDialog.FileMode.ExistingFile)
-        dialog.fileSelected.connect(self.load)
+        dialog.fileSelected.connect(self.placement.open if self._is_placing() else self.load)
         dialog.open()
 
     def _add_model_folder(self) -> None:
@@ -340,7 +363,12 @@ class MainWindow(QMainWindow):
             holding.add("can_stop")
         if state.model is not None:
             holding.add("model_loaded")
+        if self._is_placing():
+            holding |= self.placement.conditions()
         self.actions_.set_conditions(frozenset(holding))
+
+    def _is_placing(self) -> bool:
+        return self._stack.currentWidget() is self.placement.page
 
     def _on_undoable(self, undo: Undo) -> None:
         self._toast_in_view().show_message(undo.text, tr("Window", "Undo"), undo.run)

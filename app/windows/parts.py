@@ -13,6 +13,7 @@ from app.paths import Paths
 from app.settings.store import SettingsStore
 from app.store.chat_store import ChatStore
 from app.windows.appearance import Appearance
+from app.windows.placement_parts import PlacementParts
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,3 +29,4 @@ class Parts:
     models: ModelOps
     sensors: SensorOps
     appearance: Appearance
+    placement: PlacementParts

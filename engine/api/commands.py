@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from engine.api.values import ChatMessage, LoadOptions, RequestId, SamplingParams
+from engine.api.values import ChatMessage, LoadOptions, Placement, PoolMode, RequestId, SamplingParams
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +67,80 @@ class Cancel:
 
 @dataclass(frozen=True, slots=True)
 class WatchSensors:
-    """Starts (period_s > 0) or stops (0) Sensors events. Ends at once; the events carry this request's id."""
+    """Starts (period_s > 0) or stops (0) Sensors events, and Counters while a model is loaded. Ends at once; the events carry
+    this request's id, and come from a thread of their own. details: cards also tell which programs hold their memory and what
+    crosses their links, which some drivers are slow to tell."""
+
+    request_id: RequestId
+    period_s: float
+    details: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ApplyPlacement:
+    """Moves what differs between the placement of the loaded model and this one, while answers go on; they go on in the new
+    placement between two steps, with all that their caches hold. A failure or a Cancel leaves everything as it was.
+
+    One at a time. Events: MigrationProgress*, PlacementApplied.
+    """
+
+    request_id: RequestId
+    placement: Placement
+
+
+@dataclass(frozen=True, slots=True)
+class AskHoldings:
+    """What the loaded model holds by now. Events: Holdings."""
+
+    request_id: RequestId
+
+
+@dataclass(frozen=True, slots=True)
+class WatchExperts:
+    """Starts (period_s > 0) or stops (0) ExpertCounts and PoolStats events, of a model with experts, whenever they have changed.
+
+    Ends at once; the events carry this request's id.
+    """
 
     request_id: RequestId
     period_s: float
 
 
-Command = LoadModel | UnloadModel | Generate | CountTokens | Cancel | WatchSensors
+@dataclass(frozen=True, slots=True)
+class UsePools:
+    """What the pools of experts on GPUs do from the next step on, see `PoolMode`; promotion that switched itself off begins anew.
+
+    Events: PoolStats.
+    """
+
+    request_id: RequestId
+    mode: PoolMode
+
+
+@dataclass(frozen=True, slots=True)
+class ComparePools:
+    """Decodes blocks of n_block tokens in turn with and without `mode`, as answers go on, until n_pairs of each are there.
+
+    mode: `promote` is compared with `keep`, `keep` with `off`. Ends at once.
+    Events, as answers go on: PoolsCompared, then the pools are as they were before.
+    """
+
+    request_id: RequestId
+    mode: PoolMode = "promote"
+    n_block: int = 32
+    n_pairs: int = 8
+
+
+Command = (
+    LoadModel
+    | UnloadModel
+    | Generate
+    | CountTokens
+    | Cancel
+    | WatchSensors
+    | ApplyPlacement
+    | AskHoldings
+    | WatchExperts
+    | UsePools
+    | ComparePools
+)

@@ -3,9 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from engine.api.values import FinishReason, HardwareSnapshot, ModelInfo, RequestId, Usage
+from engine.api.values import (
+    EngineSample,
+    FinishReason,
+    HardwareSnapshot,
+    HoldingInfo,
+    HoldingTrend,
+    ModelInfo,
+    PoolMode,
+    RequestId,
+    Usage,
+)
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+    from numpy import uint64
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +109,113 @@ class Sensors:
     snapshot: HardwareSnapshot
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class ExpertCounts:
+    """How often each expert was passed since the model was loaded, exactly.
+
+    layers: those that have experts; counts: uint64 [n_layers, n_experts]; rows: of each layer the tokens that passed its router:
+    n_tokens, but for the last layer, which of a prompt only the tokens pass whose logits are wanted.
+    """
+
+    request_id: RequestId
+    n_tokens: int
+    layers: tuple[int, ...]
+    counts: npt.NDArray[uint64]
+    rows: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LayerPool:
+    """The pool of one layer: passes of decoded tokens that it took, those that went to the whole set, and what it holds now."""
+
+    layer: int
+    device: str
+    hits: int
+    misses: int
+    promotions: int
+    experts: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PoolStats:
+    """What pools of experts have done since the model was loaded, in all layers and in each.
+
+    switched_off: promotion has ended itself, since it brought less than it cost; why: in one sentence.
+    """
+
+    request_id: RequestId
+    hits: int
+    misses: int
+    promotions: int
+    layers: tuple[LayerPool, ...]
+    mode: PoolMode
+    switched_off: bool = False
+    why: str = ""
+
+    @property
+    def hit_rate(self) -> float | None:
+        """Share of passes that pools took."""
+        total = self.hits + self.misses
+        return self.hits / total if total else None
+
+
+@dataclass(frozen=True, slots=True)
+class PoolsCompared:
+    """Tokens a second of decode with `mode` and with the mode below it, means over blocks.
+
+    gain: of the first over the second, in parts of 1, with its standard error sigma; n_pairs: blocks of each.
+    """
+
+    request_id: RequestId
+    mode: PoolMode
+    with_tok_s: float
+    without_tok_s: float
+    gain: float
+    sigma: float
+    n_pairs: int
+
+
+@dataclass(frozen=True, slots=True)
+class MigrationProgress:
+    """phase `room` (memory is taken and the steps are planned), `weights` (bytes that are on their way), `warmup` (steps that are
+    made ready), `switch` (caches and states follow, between two steps)."""
+
+    request_id: RequestId
+    phase: Literal["room", "weights", "warmup", "switch"]
+    done_bytes: int
+    total_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class PlacementApplied:
+    """The model lies as it was asked for, which `info` tells. moved_bytes: weights, caches, states that went to another device;
+    pause_s: how long answers stood still for the switch."""
+
+    request_id: RequestId
+    info: ModelInfo
+    moved_bytes: int
+    pause_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Holdings:
+    """Answer to AskHoldings. off_node_share: of the sampled pages of each node's memory, the part that lies on another node, None
+    where this cannot be told."""
+
+    request_id: RequestId
+    holdings: tuple[HoldingInfo, ...]
+    trends: tuple[HoldingTrend, ...]
+    off_node_share: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Counters:
+    """What the engine itself did since the Counters before; sent with Sensors, on the same clock."""
+
+    request_id: RequestId
+    sample: EngineSample
+
+
 @dataclass(frozen=True, slots=True)
 class Finished:
     """The request ended as asked (or was cancelled)."""
@@ -126,6 +247,13 @@ Event = (
     | TokenCount
     | Notice
     | Sensors
+    | MigrationProgress
+    | PlacementApplied
+    | Holdings
+    | ExpertCounts
+    | PoolStats
+    | PoolsCompared
+    | Counters
     | Finished
     | Failed
 )

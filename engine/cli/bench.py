@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import platform
 import time
 from collections.abc import Sequence
@@ -25,7 +24,7 @@ from engine.cli.output import write_json, write_text
 from engine.errors import InvalidRequest
 from engine.gguf.groups import exact_formats
 from engine.hardware.sampler import cpu_name
-from engine.placement.placement import Gpu
+from engine.placement.placement import Gpu, plan_workers
 from engine.runtime.kv_cache import token_bytes
 from kernels_pyx import probe
 from kernels_pyx.cpu_features import active_isa
@@ -65,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
             direct.model.settle()
         options = load_options(args)
         cost = work(direct, options)
-        threads = options.n_threads or len(os.sched_getaffinity(0))
+        threads = plan_workers(options.n_threads, options.cores).n_workers
         tests = [("pp", n, d) for d in args.d for n in args.p if n] + [("tg", n, d) for d in args.d for n in args.n if n]
         samples: dict[tuple[str, int, int], list[float]] = {test: [] for test in tests}
         slowest: dict[tuple[str, int, int], list[float]] = {test: [] for test in tests}

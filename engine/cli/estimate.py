@@ -1,4 +1,5 @@
-"""`layerdeck estimate`: what a model will take on each device of this or another machine, from its header alone."""
+"""`layerdeck estimate` and `layerdeck fit`: what a model takes on each device of this or another machine and how fast it will be,
+from its header alone; under a placement that is given, that loading would choose, or that is best."""
 
 from __future__ import annotations
 
@@ -6,82 +7,129 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from engine.arch.registry import build_spec
-from engine.arch.spec import ModelSpec
+from engine.api.pure import Machine, ModelOutline, Placement, Planner, Prediction, load_rates, measure, outline_of, save_rates
 from engine.cli.model import read_model
 from engine.cli.options import add_json_option, add_load_options, load_options
 from engine.cli.output import note, write_json, write_text
-from engine.estimate.automatic import automatic_placement
-from engine.estimate.memory import DeviceBytes, Estimate, Estimator
-from engine.graph.build import build_graph
-from engine.hardware.machine import Machine, read_machine, this_machine
-from engine.placement.placement import Placement
+from engine.errors import InvalidRequest
+from engine.hardware.machine import this_machine
+from engine.hardware.machine_file import read_machine
+from engine.placement.file import to_json
 from engine.placement.source import resolve_source
 
 OWNERS = ("weights", "derived", "kv", "kept_windows", "state", "workspace", "other")
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_estimate_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the model, how it would be loaded, and on which machine."""
     add_load_options(parser)
     parser.add_argument("--machine", type=Path, metavar="M.json", help="a machine described in a file, in place of this one")
+    parser.add_argument("--calibrate", action="store_true", help="measure this machine first, and keep what was found")
     add_json_option(parser)
 
 
-def run(args: argparse.Namespace) -> int:
-    """Prints bytes by device and owner; tells what of the placement cannot be done here on standard error."""
-    file = read_model(args)
-    spec = build_spec(file)
-    graph, options = build_graph(spec), load_options(args)
-    machine = this_machine() if args.machine is None else read_machine(args.machine)
-    if machine.gpus and machine.problem:
-        note(machine.problem)
-    estimator = Estimator(spec, graph, file.tensors, options, machine)
-    if options.placement:
-        found = resolve_source(options.placement, spec, graph, file, machine.gpus, options)
+def add_fit_arguments(parser: argparse.ArgumentParser) -> None:
+    """The same, and where the placement goes."""
+    add_estimate_arguments(parser)
+    parser.add_argument("-o", "--out", type=Path, metavar="P.json", help="write the placement to a file")
+
+
+def run_estimate(args: argparse.Namespace) -> int:
+    """Prints bytes by device and owner, and rates; tells what of the placement cannot be done here on standard error."""
+    outline, planner = _planner(args)
+    model = outline.model
+    placement = planner.default()
+    if args.placement:
+        found = resolve_source(args.placement, model.spec, model.graph, model.file, planner.machine.gpus, planner.options)
         placement = found.placement
         for sentence in (*found.differences, *found.notes):
             note(sentence)
-    else:
-        placement = automatic_placement(spec, estimator, options)
-    estimate = estimator.estimate(placement)
-    if args.json:
-        write_json(summarise(estimate, placement, spec))
-    else:
-        write_text(_table(estimate, machine))
+    _show(args, planner, outline, placement)
     return 0
 
 
-def summarise(estimate: Estimate, placement: Placement, spec: ModelSpec) -> dict[str, Any]:
-    """The JSON object of `estimate`. limit: the device with the least room."""
+def run_fit(args: argparse.Namespace) -> int:
+    """Prints the same of the best placement that is found, and it."""
+    if args.placement:
+        raise InvalidRequest("fit finds a placement; use estimate for one that you give with --placement")
+    outline, planner = _planner(args)
+    placement = planner.fit()
+    if args.out is not None:
+        args.out.write_text(to_json(placement, outline.model.spec), encoding="utf-8")
+    _show(args, planner, outline, placement)
+    return 0
+
+
+def _planner(args: argparse.Namespace) -> tuple[ModelOutline, Planner]:
+    if args.calibrate and args.machine is not None:
+        raise InvalidRequest("--calibrate measures this machine; it cannot measure one that a file describes")
+    outline = outline_of(read_model(args), str(args.model))
+    machine = this_machine() if args.machine is None else read_machine(args.machine)
+    if machine.gpus and machine.problem:
+        note(machine.problem)
+    rates = None
+    if args.calibrate:
+        rates = measure(machine)
+        save_rates(rates, machine)
+    elif args.machine is None:
+        rates = load_rates(machine)
+    return outline, Planner(outline, load_options(args), machine, rates)
+
+
+def _show(args: argparse.Namespace, planner: Planner, outline: ModelOutline, placement: Placement) -> None:
+    prediction = planner.refine(placement)
+    if args.machine is None and not prediction.calibrated:
+        note("this machine was not measured yet, its rates are assumed; measure it with --calibrate")
+    if args.json:
+        write_json(summarise(prediction, placement, outline))
+    else:
+        write_text(_table(prediction, planner.machine))
+
+
+def summarise(prediction: Prediction, placement: Placement, outline: ModelOutline) -> dict[str, Any]:
+    """The JSON object of both. limit: the device that holds everything up, limit_by: what of it; where something does not fit,
+    the device with the least room. Rates in tokens a second; bound_tok_s: what the busiest memory alone would allow."""
     return {
-        "devices": [_device(one) for one in estimate.devices],
-        "limit": str(estimate.limit.device),
-        "fits": estimate.fits,
-        "n_ctx": estimate.n_ctx,
-        "architecture": spec.architecture,
+        "devices": [_device(one) for one in prediction.devices],
+        "decode_tok_s": round(prediction.decode_tok_s, 2),
+        "prefill_tok_s": round(prediction.prefill_tok_s, 1),
+        "bound_tok_s": round(prediction.bound_tok_s, 2),
+        "load_s": round(prediction.load_s, 1),
+        "limit": str(prediction.limit_device),
+        "limit_by": prediction.limit,
+        "fits": prediction.fits,
+        "calibrated": prediction.calibrated,
+        "n_ctx": prediction.n_ctx,
+        "architecture": outline.info.architecture,
         "placement": {str(unit): str(where) for unit, where in placement.units},
     }
 
 
-def _device(one: DeviceBytes) -> dict[str, Any]:
-    owners = {owner: getattr(one, owner) for owner in OWNERS}
-    return {"id": str(one.device), **owners, "used": one.used, "capacity": one.capacity, "over": one.over}
+def _device(one: Any) -> dict[str, Any]:
+    owners = {owner: getattr(one.owners, owner) for owner in OWNERS}
+    sums = {"used": one.used, "capacity": one.capacity, "over": one.over}
+    return {"id": str(one.device), **owners, **sums, "decode_ms": round(one.decode_ms, 3), "name": one.name}
 
 
-def _table(estimate: Estimate, machine: Machine) -> str:
-    names = {f"gpu{one.index}": one.name for one in machine.gpus} | {"numa0": "memory"}
-    heads = ("", *(owner.replace("_", " ") for owner in OWNERS), "used", "of")
+def _table(prediction: Prediction, machine: Machine) -> str:
+    heads = ("", *(owner.replace("_", " ") for owner in OWNERS), "used", "of", "ms/token")
     lines = [f"{heads[0]:24}" + "".join(f"{head:>14}" for head in heads[1:])]
-    for one in estimate.devices:
-        amounts = [getattr(one, owner) for owner in OWNERS] + [one.used, one.capacity]
-        label = f"{one.device} {names.get(str(one.device), '')}"[:23]
-        lines.append(f"{label:24}" + "".join(f"{_gib(amount):>14}" for amount in amounts))
-    limit = estimate.limit
-    if estimate.fits:
-        lines.append(f"It fits with a context of {estimate.n_ctx} tokens; {limit.device} has the least room.")
+    for one in prediction.devices:
+        amounts = [getattr(one.owners, owner) for owner in OWNERS] + [one.used, one.capacity]
+        label = f"{one.device} {one.name or ('memory' if len(machine.nodes) == 1 else '')}"[:23]
+        lines.append(f"{label:24}" + "".join(f"{_gib(amount):>14}" for amount in amounts) + f"{one.decode_ms:>14.2f}")
+    tightest = prediction.tightest
+    if prediction.fits:
+        lines.append(f"It fits with a context of {prediction.n_ctx} tokens; {tightest.device} has the least room.")
     else:
-        lines.append(f"It does not fit with a context of {estimate.n_ctx} tokens: {limit.device} lacks {_gib(limit.over)} GiB.")
+        lines.append(
+            f"It does not fit with a context of {prediction.n_ctx} tokens: {tightest.device} lacks {_gib(tightest.over)} GiB."
+        )
+    decode, bound = prediction.decode_tok_s, prediction.bound_tok_s
+    lines.append(
+        f"Decode {decode:.1f} tok/s, {decode / bound:.0%} of the {bound:.1f} tok/s that its busiest memory allows; prefill "
+        f"{prediction.prefill_tok_s:.0f} tok/s; {prediction.limit_device} is the limit ({prediction.limit})."
+    )
     return "\n".join(lines) + "\n"
 
 

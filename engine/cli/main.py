@@ -27,7 +27,10 @@ COMMANDS = {
     "bench": "engine.cli.bench",
     "selftest": "engine.cli.selftest",
     "estimate": "engine.cli.estimate",
+    "fit": "engine.cli.estimate",
     "placement": "engine.cli.placement",
+    "topology": "engine.cli.topology",
+    "sensors": "engine.cli.sensors",
 }
 """Command -> its module, imported only when the command runs. A module of one command has `add_arguments(parser)` and
 `run(args) -> exit code`; a module of several has `add_<command>_arguments` and `run_<command>` for each."""

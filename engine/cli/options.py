@@ -7,6 +7,8 @@ from typing import get_args
 
 from engine.api.values import KvType, LoadOptions, StreamExperts
 from engine.cli.model import add_model_argument
+from engine.errors import InvalidRequest
+from engine.hardware.cpu_list import wanted_cpus
 
 KV_TYPES: tuple[KvType, ...] = get_args(KvType)
 
@@ -19,7 +21,14 @@ def add_json_option(parser: argparse.ArgumentParser) -> None:
 def add_load_options(parser: argparse.ArgumentParser) -> None:
     """Adds the model and how it is loaded."""
     add_model_argument(parser)
-    parser.add_argument("-t", "--threads", type=whole_number, default=0, metavar="N", help="threads; 0: one per core (default)")
+    parser.add_argument(
+        "-t",
+        "--threads",
+        type=threads,
+        default=(0, ()),
+        metavar="N|LIST",
+        help="threads, or the processors they run on: 0-7,16-23; 0: one per core (default)",
+    )
     parser.add_argument(
         "-c",
         "--context",
@@ -63,7 +72,8 @@ def load_options(args: argparse.Namespace) -> LoadOptions:
     """The options that `add_load_options` has parsed."""
     default: KvType = "f32" if args.f32_activations else "f16"
     return LoadOptions(
-        n_threads=args.threads,
+        n_threads=args.threads[0],
+        cores=args.threads[1],
         n_ctx=args.context,
         prefill_chunk=args.batch,
         k_type=args.ctk or default,
@@ -75,6 +85,17 @@ def load_options(args: argparse.Namespace) -> LoadOptions:
         stream_experts=args.stream_experts,
         overrides=tuple(args.override),
     )
+
+
+def threads(text: str) -> tuple[int, tuple[int, ...]]:
+    """How many, and on which processors where they are listed (`0-7,16-23`), for argparse."""
+    if "-" not in text.strip()[1:] and "," not in text:
+        return whole_number(text), ()
+    try:
+        cpus = wanted_cpus(text)
+    except InvalidRequest as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+    return len(cpus), cpus
 
 
 def whole_number(text: str) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-_OURS = ("-h", "--help", "-o", "--out", "--model", "--machine", "--tensors", "--to", "--strict")
+_OURS = ("-h", "--help", "-o", "--out", "--model", "--machine", "--tensors", "--from", "--to", "--strict")
 """Options of `placement`, whose argument may be anything that starts with a dash."""
 
 

@@ -6,13 +6,14 @@ Layers keep their order over the GPUs, cut by the memory that is free. The last 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from itertools import accumulate
 
 from engine.arch.spec import ModelSpec
 from engine.arch.units import UnitId
 from engine.estimate.memory import DeviceBytes, Estimate, Estimator
+from engine.estimate.quick import QuickBytes
 from engine.hardware.gpus import GpuInfo
 from engine.placement.options import LoadOptions
 from engine.placement.placement import Device, Gpu, Numa, Placement, default_placement, units_of
@@ -22,36 +23,55 @@ RESERVE_BYTES = 300 << 20
 RESERVE_SHARE = 1 / 16
 """The most of a small GPU that is left free."""
 
+FEW_LAYERS = 12
+"""Models with more are judged by quick estimates first: it takes half a second to lower what is tried of a large one."""
 
-def automatic_placement(spec: ModelSpec, estimator: Estimator, options: LoadOptions) -> Placement:
+Judge = Callable[[Placement], Estimate]
+
+
+def automatic_placement(
+    spec: ModelSpec, estimator: Estimator, options: LoadOptions, quick: QuickBytes | None = None
+) -> Placement:
     """Where everything goes on the machine of the estimator; without GPUs, or where nothing fits on them, all on the CPU.
+
+    quick: of the same estimator, if there is one.
 
     Raises:
         InvalidRequest: see `default_placement`.
     """
     home = default_placement(spec, options)
+    if spec.n_layers > FEW_LAYERS:
+        fast = QuickBytes(spec, estimator) if quick is None else quick
+        found = filled(home, spec, estimator, lambda placement: fast.estimate(placement)[0])
+        if roomy(fast.refine(found)):
+            return found
+    return filled(home, spec, estimator, estimator.estimate)
+
+
+def filled(home: Placement, spec: ModelSpec, estimator: Estimator, judge: Judge) -> Placement:
+    """As much of a model that lies at home in memory on the GPUs as `judge` finds roomy."""
     gpus = [one for one in estimator.machine.gpus if one.capacity]
     total = sum(estimator.unit_bytes(home).values())
     for n in range(1, len(gpus)):  # a model that fits on fewer GPUs is faster there
         if sum(one.capacity for one in gpus[:n]) > total:
-            found = _over(gpus[:n], home, spec, estimator)
+            found = _over(gpus[:n], home, spec, estimator, judge)
             if not any(where == Numa(0) for unit, where in found.units if unit.kind != "embed"):
                 return found
-    return _over(gpus, home, spec, estimator) if gpus else home
+    return _over(gpus, home, spec, estimator, judge) if gpus else home
 
 
-def _over(gpus: Sequence[GpuInfo], home: Placement, spec: ModelSpec, estimator: Estimator) -> Placement:
+def _over(gpus: Sequence[GpuInfo], home: Placement, spec: ModelSpec, estimator: Estimator, judge: Judge) -> Placement:
     """As much as fits on these GPUs."""
     shares, unreadable = {Gpu(one.index): one.capacity for one in gpus}, estimator.without_gpu_kernels()
     low, high, best = 1, spec.n_layers, home
     while low <= high:  # most layers without their experts; all of them is tried first
         n = high if best is home and high == spec.n_layers else (low + high + 1) // 2
         tried = _with_layers(home, spec, n, shares, unreadable)
-        if roomy(estimator.estimate(tried)):
+        if roomy(judge(tried)):
             best, low = tried, n + 1
         else:
             high = n - 1
-    return _with_experts(best, estimator, list(shares), unreadable)
+    return _with_experts(best, estimator, list(shares), unreadable, judge)
 
 
 def roomy(estimate: Estimate) -> bool:
@@ -80,9 +100,11 @@ def _with_layers(home: Placement, spec: ModelSpec, n: int, shares: dict[Gpu, int
     return moved(home, places)
 
 
-def _with_experts(placement: Placement, estimator: Estimator, gpus: list[Gpu], unreadable: frozenset[UnitId]) -> Placement:
+def _with_experts(
+    placement: Placement, estimator: Estimator, gpus: list[Gpu], unreadable: frozenset[UnitId], judge: Judge
+) -> Placement:
     """As many layers' experts as fit beside the rest of their layer, the last ones first."""
-    sizes, found = estimator.unit_bytes(placement), estimator.estimate(placement)
+    sizes, found = estimator.unit_bytes(placement), judge(placement)
     candidates: dict[Gpu, list[UnitId]] = {gpu: [] for gpu in gpus}
     for unit, _ in reversed(placement.units):
         where = placement.device_of(UnitId("ffn", unit.layer)) if unit.kind == "experts" else None
@@ -91,7 +113,7 @@ def _with_experts(placement: Placement, estimator: Estimator, gpus: list[Gpu], u
     counts = {gpu: _how_many((sizes[unit] for unit in units), spare(found.of(gpu))) for gpu, units in candidates.items()}
     while any(counts.values()):
         tried = moved(placement, {unit: gpu for gpu, units in candidates.items() for unit in units[: counts[gpu]]})
-        found = estimator.estimate(tried)
+        found = judge(tried)
         full = [gpu for gpu in gpus if spare(found.of(gpu)) < 0]
         if not full:
             return tried

@@ -20,10 +20,15 @@ DELTA_CHUNK = 64
 
 def kernel_bytes(lane: Lane, max_rows: int, tensors: Mapping[str, TensorInfo], *, f32: bool) -> int:
     """Bytes that the kernels of a lane with up to max_rows rows keep."""
+    return sum(kept_by_kernels(lane, max_rows, tensors, f32=f32).values())
+
+
+def kept_by_kernels(lane: Lane, max_rows: int, tensors: Mapping[str, TensorInfo], *, f32: bool) -> dict[str, int]:
+    """The same by purpose: the largest piece of all ops."""
     found: dict[str, int] = {}
     for name, nbytes in _pieces(lane, max_rows, tensors, 4 if f32 else 2):
         found[name] = max(found.get(name, 0), min(nbytes, PIECE_BYTES))
-    return sum(found.values())
+    return found
 
 
 def _pieces(lane: Lane, max_rows: int, tensors: Mapping[str, TensorInfo], size: int) -> Iterator[tuple[str, int]]:

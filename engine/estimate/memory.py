@@ -16,6 +16,7 @@ from engine.errors import InvalidRequest, UnsupportedModel
 from engine.estimate.cache import BLOCK, CacheGroup, context_of, gpu_layer_bytes, layer_bytes, plan_groups, token_bytes
 from engine.estimate.derived import derived_info
 from engine.estimate.kernels import kernel_bytes
+from engine.estimate.pools import pool_bytes
 from engine.estimate.states import MAX_SNAPSHOT_BYTES, SNAPSHOT_SHARE, plan_slots, snapshot_budget, state_shapes
 from engine.estimate.workers import worker_bytes
 from engine.gguf.info import TensorInfo
@@ -23,12 +24,14 @@ from engine.graph.ops import Attention as AttentionOp
 from engine.graph.ops import Graph, LatentStore
 from engine.graph.ops import Rope as RopeOp
 from engine.hardware.machine import Machine
-from engine.placement.options import LoadOptions
+from engine.placement.options import KvType, LoadOptions
 from engine.placement.placement import Device, Gpu, Numa, Placement
 from engine.placement.streaming import CHUNK_BYTES, CHUNKS, placement_for_prefill, ring_bytes, streams
 from engine.placement.tensors import TensorUse, tensor_uses
+from engine.program.fuse import Phase
 from engine.program.lane_latent import ABSORBED_ROWS
-from engine.program.lower import DECODE_BUCKETS, lower
+from engine.program.lower import DECODE_BUCKETS, lower_lanes
+from engine.program.outline import outline_lanes
 from engine.program.plan import Lane, Plan, crossing_bytes
 from engine.quants.formats import BY_ID
 from engine.quants.padding import padded_bytes
@@ -132,12 +135,15 @@ class Estimator:
         self.machine = machine
         self.n_ctx = context_of(spec, options.n_ctx)
         self.uses = tensor_uses(graph)
-        self._spec, self._graph, self._tensors, self._options = spec, graph, tensors, options
-        self._context_bytes = context_bytes
-        self._f32 = options.f32_activations
-        self._types = {use.name: tensors[use.name].type_id for use in self.uses}
+        self._spec, self._graph, self.tensors, self._options = spec, graph, tensors, options
+        self.context_bytes = context_bytes
+        self.f32 = options.f32_activations
+        self.types = {use.name: tensors[use.name].type_id for use in self.uses}
         self._chunk = min(options.prefill_chunk, self.n_ctx)
-        self._largest_chunk = max(self._chunk, DECODE_BUCKETS[-1] + 1)
+        self.largest_chunk = max(self._chunk, DECODE_BUCKETS[-1] + 1)
+        self._tables = self.layer_tables()
+        self._layer_groups = groups_of(spec)
+        self._known_groups: dict[tuple[KvType, KvType], tuple[CacheGroup, ...]] = {}
         _check(self.uses, tensors, self._chunk)
 
     def estimate(self, placement: Placement) -> Estimate:
@@ -145,63 +151,76 @@ class Estimator:
 
         Raises: PlacementError, see `lower`.
         """
-        beside = self._streamed(placement)
+        beside = self.streamed(placement)
         found = self._estimate(placement, beside)
         return found if beside is None or found.fits else self._estimate(placement, None)
 
-    def _streamed(self, placement: Placement) -> Placement | None:
+    def streamed(self, placement: Placement) -> Placement | None:
         """Where long chunks of prompts are computed whose experts are brought to GPUs; None: there are none."""
         emulated = any(one.emulated for one in self.machine.gpus)
-        if not streams(self._options, self._largest_chunk, emulated=emulated):
+        if not streams(self._options, self.largest_chunk, emulated=emulated):
             return None
         return placement_for_prefill(placement, self.without_gpu_kernels())
 
     def _estimate(self, placement: Placement, beside: Placement | None) -> Estimate:
         plans = self.plans(placement)
         if beside is not None:
-            plans += (lower(self._graph, beside, "prefill", self._largest_chunk, self._types, f32=self._f32),)
-        here: tuple[Device, ...] = (Numa(0), *(Gpu(one.index) for one in self.machine.gpus))
+            plans += (self._lowered(beside, "prefill", self.largest_chunk),)
+        here: tuple[Device, ...] = (
+            *(Numa(one.node) for one in self.machine.nodes),
+            *(Gpu(one.index) for one in self.machine.gpus),
+        )
         devices = sorted({*here, *placement.devices})
         return Estimate(tuple(self._device(one, placement, beside, plans) for one in devices), self.n_ctx)
 
     def plans(self, placement: Placement) -> tuple[Plan, ...]:
         """The plans that need most memory: of decode the one with most rows, those of prefill."""
+        return tuple(self._lowered(placement, phase, rows) for phase, rows in self.kinds)
+
+    @property
+    def kinds(self) -> tuple[tuple[Phase, int], ...]:
+        """(phase, rows) of those plans."""
         latent = any(isinstance(block.mixer, Mla) for block in self._spec.blocks)
-        largest = self._largest_chunk
+        largest = self.largest_chunk
         chunks = (ABSORBED_ROWS, largest) if latent and largest > ABSORBED_ROWS else (largest,)
-        kinds = (("decode", DECODE_BUCKETS[-1]), *(("prefill", rows) for rows in chunks))
-        return tuple(lower(self._graph, placement, phase, rows, self._types, f32=self._f32) for phase, rows in kinds)  # type: ignore[arg-type]
+        return (("decode", DECODE_BUCKETS[-1]), *(("prefill", rows) for rows in chunks))
+
+    def _lowered(self, placement: Placement, phase: Phase, rows: int) -> Plan:
+        """The plan, also of placements over several nodes of memory, which no version runs yet."""
+        lanes = outline_lanes(self._graph, placement, phase, rows)
+        return lower_lanes(lanes, phase, rows, self.types, f32=self.f32)
 
     def unit_bytes(self, placement: Placement) -> dict[UnitId, int]:
         """Bytes of the tensors of each unit, of a cache or of the states of a layer, to weigh them against each other."""
         found = dict.fromkeys((unit for unit, _ in placement.units), 0)
         for use in self.uses:
-            found[use.unit] += self._tensors[use.name].nbytes
+            found[use.unit] += self.tensors[use.name].nbytes
         for unit, where in placement.units:
             if unit.kind == "kv":
-                found[unit] = sum(self._layer_cache(unit.layer, where, placement))
-        slots, _ = plan_slots(self._spec, self._snapshot_budget(placement))
+                found[unit] = sum(self.layer_cache(unit.layer, where, placement))
+        slots, _ = plan_slots(self._spec, self.snapshot_budget(placement))
         return found | {UnitId("state", layer): 4 * slots * shape.state_floats for layer, shape in state_shapes(self._spec)}
 
     def without_gpu_kernels(self) -> frozenset[UnitId]:
         """Units with a matrix of a format that GPUs do not read: those that are exact but slow on the CPU too."""
         matrices = (use for use in self.uses if use.use == "matrix")
-        return frozenset(use.unit for use in matrices if BY_ID[self._types[use.name]].path != "fast")
+        return frozenset(use.unit for use in matrices if BY_ID[self.types[use.name]].path != "fast")
 
     def _device(self, device: Device, placement: Placement, beside: Placement | None, plans: tuple[Plan, ...]) -> DeviceBytes:
         lanes = [(plan, lane) for plan in plans for lane in plan.lanes if lane.device == device]
         used = bool(lanes) or any(where == device for _, where in placement.units)
         kv, kept = self._cache(device, placement)
+        pooled, biases = pool_bytes(self._graph.ops, self.tensors, placement, device)
         return DeviceBytes(
             device=device,
-            weights=self._weights(device, placement),
-            derived=self._derived(device, beside or placement) if used else 0,
+            weights=self._weights(device, placement) + pooled,
+            derived=self._derived(device, beside or placement) + biases if used else 0,
             kv=kv,
             kept_windows=kept,
             state=self._state(device, placement),
             workspace=_working(lanes) + self._passing(device, placement, beside),
             other=self._other(device, placement, lanes) if used else 0,
-            capacity=self._capacity(device),
+            capacity=self.capacity(device, sum(isinstance(one, Numa) for one in placement.devices)),
         )
 
     def _passing(self, device: Device, placement: Placement, beside: Placement | None) -> int:
@@ -210,24 +229,30 @@ class Estimator:
             return 0
         brought = [use for use in self.uses if placement.device_of(use.unit) != beside.device_of(use.unit)]
         if not isinstance(device, Gpu):
-            return CHUNKS * CHUNK_BYTES * len({beside.device_of(use.unit) for use in brought})
+            here = any(placement.device_of(use.unit) == device for use in brought)
+            return here * CHUNKS * CHUNK_BYTES * len({beside.device_of(use.unit) for use in brought})
         layers: dict[int, list[int]] = {}
         for use in brought:
             if use.use == "matrix" and beside.device_of(use.unit) == device:
-                layers.setdefault(use.unit.layer, []).append(self._tensors[use.name].nbytes)
+                layers.setdefault(use.unit.layer, []).append(self.tensors[use.name].nbytes)
         return ring_bytes(layers.values())
 
-    def _capacity(self, device: Device) -> int:
+    def capacity(self, device: Device, nodes: int = 1) -> int:
+        """Bytes that can be taken of a device by a placement that uses so many nodes of memory."""
         if isinstance(device, Gpu):
             return next((one.capacity for one in self.machine.gpus if one.index == device.index), 0)
-        return self.machine.ram_free
+        node = self.machine.node(device.node)
+        if node is None:
+            return 0
+        # One node alone is all of the memory to a model that is mapped: the system takes pages where there are some.
+        return node.ram_free if nodes > 1 else self.machine.ram_free
 
     def _here(self, device: Device, placement: Placement) -> Iterator[TensorUse]:
         return (use for use in self.uses if placement.device_of(use.unit) == device)
 
     def _weights(self, device: Device, placement: Placement) -> int:
         names = {use.name for use in self._here(device, placement) if use.use == "matrix"}
-        found = [self._tensors[name] for name in names]
+        found = [self.tensors[name] for name in names]
         if not isinstance(device, Gpu):
             return sum(one.nbytes for one in found)
         return sum(-(-padded_bytes(one.type_name, one.nbytes) // GPU_ALIGN) * GPU_ALIGN for one in found)
@@ -240,38 +265,50 @@ class Estimator:
         for block in self._spec.blocks:
             if isinstance(block.mixer, Mla) and placement.device_of(UnitId("mixer", block.index)) == device:
                 parts = block.mixer.derived
-                made += sum(derived_info(part, self._types[part.weight], f32=self._f32).nbytes for part in parts)
+                made += sum(derived_info(part, self.types[part.weight], f32=self.f32).nbytes for part in parts)
         # The tables of all devices are made in the machine's memory and stay there.
         mixers = {unit.layer for unit, where in placement.units if unit.kind == "mixer" and where == device}
-        return made + sum(4 * self._tensors[name].n_elements for name in names) + self._tables(mixers if on_gpu else None)
+        return made + sum(4 * self.tensors[name].n_elements for name in names) + self._table_bytes(mixers if on_gpu else None)
 
-    def _tables(self, layers: set[int] | None) -> int:
+    def _table_bytes(self, layers: set[int] | None) -> int:
         """Bytes of the tables of positions that the named layers (None: all) use, each kind once."""
+        found: dict[Rope | Temperature, int] = {}
+        for i, one in enumerate(self._tables):
+            if layers is None or i in layers:
+                found |= one
+        return sum(found.values())
+
+    def layer_tables(self) -> tuple[dict[Rope | Temperature, int], ...]:
+        """Of each layer, the tables of positions that it uses, and their bytes."""
         n_positions = -(-self.n_ctx // BLOCK) * BLOCK
-        found: set[Rope | Temperature] = set()
+        found: tuple[dict[Rope | Temperature, int], ...] = tuple({} for _ in self._spec.blocks)
+        numbers = {block.index: i for i, block in enumerate(self._spec.blocks)}
         for op in self._graph.ops:
-            if layers is not None and op.unit.layer not in layers:
-                continue
+            one: Rope | Temperature | None = None
             if isinstance(op, RopeOp | LatentStore):
-                found.add(op.rope)
-            elif isinstance(op, AttentionOp) and op.temperature is not None:
-                found.add(op.temperature)
-        return sum(4 * n_positions * (one.n_rot if isinstance(one, Rope) else 1) for one in found)
+                one = op.rope
+            elif isinstance(op, AttentionOp):
+                one = op.temperature
+            if one is not None:
+                found[numbers[op.unit.layer]][one] = 4 * n_positions * (one.n_rot if isinstance(one, Rope) else 1)
+        return found
 
     def _groups(self, placement: Placement) -> tuple[CacheGroup, ...]:
-        per_token = token_bytes(self._spec, placement.k_type, placement.v_type)
-        blocks = tuple(BLOCK * one for one in per_token)
-        return plan_groups(self._spec, self.n_ctx, self._chunk, blocks, self.machine.ram_bytes)
+        types = placement.k_type, placement.v_type
+        if types not in self._known_groups:
+            blocks = tuple(BLOCK * one for one in token_bytes(self._spec, *types))
+            self._known_groups[types] = plan_groups(self._spec, self.n_ctx, self._chunk, blocks, self.machine.ram_bytes)
+        return self._known_groups[types]
 
     def _cache(self, device: Device, placement: Placement) -> tuple[int, int]:
         """Bytes of keys and values: of one sequence, and of what is kept beside it."""
-        layers = [layer for layer in groups_of(self._spec) if placement.device_of(UnitId("kv", layer)) == device]
-        pairs = [self._layer_cache(layer, device, placement) for layer in layers]
+        layers = [layer for layer in self._layer_groups if placement.device_of(UnitId("kv", layer)) == device]
+        pairs = [self.layer_cache(layer, device, placement) for layer in layers]
         return sum(kv for kv, _ in pairs), sum(kept for _, kept in pairs)
 
-    def _layer_cache(self, layer: int, device: Device, placement: Placement) -> tuple[int, int]:
+    def layer_cache(self, layer: int, device: Device, placement: Placement) -> tuple[int, int]:
         """The same of one layer, were it on this device."""
-        group = self._groups(placement)[groups_of(self._spec)[layer]]
+        group = self._groups(placement)[self._layer_groups[layer]]
         spare = group.n_blocks - group.n_needed
         if isinstance(device, Gpu):  # one block more: what padding rows write
             block = gpu_layer_bytes(self._spec, layer, placement.k_type, placement.v_type)
@@ -281,30 +318,30 @@ class Estimator:
 
     def _state(self, device: Device, placement: Placement) -> int:
         shapes = [shape for layer, shape in state_shapes(self._spec) if placement.device_of(UnitId("state", layer)) == device]
-        slots, _ = plan_slots(self._spec, self._snapshot_budget(placement))
+        slots, _ = plan_slots(self._spec, self.snapshot_budget(placement))
         return (slots + isinstance(device, Gpu)) * sum(4 * shape.state_floats for shape in shapes)
 
-    def _snapshot_budget(self, placement: Placement) -> int:
+    def snapshot_budget(self, placement: Placement) -> int:
         """As on the CPU; where states lie on GPUs, no more of one of them than of the machine's memory."""
         budget = snapshot_budget(self._options.snapshot_bytes, self.machine.ram_bytes)
         states_on_gpus = any(unit.kind == "state" and isinstance(where, Gpu) for unit, where in placement.units)
         if self._options.snapshot_bytes or not states_on_gpus:
             return budget
-        gpus = [self._capacity(where) for where in placement.devices if isinstance(where, Gpu)]
+        gpus = [self.capacity(where) for where in placement.devices if isinstance(where, Gpu)]
         return min(budget, MAX_SNAPSHOT_BYTES, *(int(SNAPSHOT_SHARE * capacity) for capacity in gpus))
 
     def _other(self, device: Device, placement: Placement, lanes: list[tuple[Plan, Lane]]) -> int:
         if not isinstance(device, Gpu):
             each = sum(
-                worker_bytes(lane, plan.max_rows, self._types) * (len(DECODE_BUCKETS) if plan.phase == "decode" else 1)
+                worker_bytes(lane, plan.max_rows, self.types) * (len(DECODE_BUCKETS) if plan.phase == "decode" else 1)
                 for plan, lane in lanes
             )
             return placement.workers.n_workers * each
         logits = 4 * self._spec.n_vocab * LOGIT_ROWS if placement.device_of(UnitId("head")) == device else 0
         if any(one.emulated for one in self.machine.gpus if one.index == device.index):
             return logits
-        kept = max((kernel_bytes(lane, plan.max_rows, self._tensors, f32=self._f32) for plan, lane in lanes), default=0)
-        return self._context_bytes + logits + kept
+        kept = max((kernel_bytes(lane, plan.max_rows, self.tensors, f32=self.f32) for plan, lane in lanes), default=0)
+        return self.context_bytes + logits + kept
 
 
 def _working(lanes: list[tuple[Plan, Lane]]) -> int:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from engine.arch.units import UnitId, UnitKind
 from engine.errors import OutOfDeviceMemory
-from engine.estimate.automatic import moved, spare
+from engine.estimate.automatic import Judge, moved, spare
 from engine.estimate.memory import Estimator
 from engine.placement.differences import layer_list
 from engine.placement.placement import Device, Gpu, Numa, Placement
@@ -23,15 +23,19 @@ class Move:
     sentence: str
 
 
-def find_move(estimator: Estimator, placement: Placement, device: Device, missing: int) -> Move | None:
+def find_move(
+    estimator: Estimator, placement: Placement, device: Device, missing: int, judge: Judge | None = None
+) -> Move | None:
     """The smallest move that frees `missing` bytes on the device and fills no other beyond its capacity; None: there is none.
 
     Experts go first, of as few layers as will do, the last of the device; then whole layers, the first. They go to the CPU, or to
-    a GPU that has room.
+    a GPU that has room. judge: what estimates, in place of the estimator itself.
     """
-    before = estimator.estimate(placement).of(device).used
+    judge = judge or estimator.estimate
+    before = judge(placement).of(device).used
     sizes = estimator.unit_bytes(placement)
-    others: list[Device] = [Numa(0), *(Gpu(one.index) for one in estimator.machine.gpus)]
+    machine = estimator.machine
+    others: list[Device] = [*(Numa(one.node) for one in machine.nodes), *(Gpu(one.index) for one in machine.gpus)]
     for target in others:
         if target == device:
             continue
@@ -39,11 +43,11 @@ def find_move(estimator: Estimator, placement: Placement, device: Device, missin
             if sum(sizes[unit] for unit in units) < missing:
                 continue  # too little to be worth an estimate
             there = moved(placement, dict.fromkeys(units, target))
-            after = estimator.estimate(there)
+            after = judge(there)
             if after.of(target).over:
                 break
             if before - after.of(device).used >= missing:
-                return Move(there, f"move {_named(units)} to {'the CPU' if target == Numa(0) else target}")
+                return Move(there, f"move {_named(units)} to {_called(target, estimator)}")
     return None
 
 
@@ -60,6 +64,10 @@ def with_move(error: OutOfDeviceMemory, estimator: Estimator, placement: Placeme
     if move is None:
         return error
     return OutOfDeviceMemory(error.what, error.device, error.asked, error.free, move.sentence)
+
+
+def _called(device: Device, estimator: Estimator) -> str:
+    return "the CPU" if isinstance(device, Numa) and len(estimator.machine.nodes) == 1 else str(device)
 
 
 def _choices(placement: Placement, device: Device) -> Iterator[tuple[UnitId, ...]]:

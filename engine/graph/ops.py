@@ -204,6 +204,8 @@ class Experts:
 
     gate, up: tensors [width of x, n_ff, n_experts], or one tensor [width of x, 2 n_ff, n_experts] that both name; down: [n_ff,
     width of out, n_experts]. Biases: [n_ff, n_experts], [width of out, n_experts].
+
+    pooled: only copies of n_experts experts of the tensors, `chosen` being their places; see `engine.program.pooling`.
     """
 
     unit: UnitId
@@ -220,6 +222,7 @@ class Experts:
     gate_bias: str | None = None
     up_bias: str | None = None
     down_bias: str | None = None
+    pooled: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,13 +24,19 @@ _EMULATE = re.compile(r"emulate(?::(\d+)(?:x(\d+(?:\.\d+)?))?)?")
 
 @dataclass(frozen=True, slots=True)
 class GpuInfo:
-    """One GPU by its number among those that CUDA shows us. Bytes are None where nothing tells them."""
+    """One GPU by its number among those that CUDA shows us. Bytes are None where nothing tells them.
+
+    read_gbps: of its memory; link_gbps: between it and the memory of `node`; both None where nothing tells them.
+    """
 
     index: int
     name: str
     total_bytes: int | None
     free_bytes: int | None
     emulated: bool = False
+    read_gbps: float | None = None
+    link_gbps: float | None = None
+    node: int = 0
 
     @property
     def capacity(self) -> int:

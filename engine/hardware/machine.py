@@ -2,86 +2,104 @@
 
 from __future__ import annotations
 
-import difflib
-import json
+import hashlib
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import psutil
 
-from engine.errors import InvalidRequest
 from engine.hardware.gpus import GpuInfo, find_gpus
 
-_KEYS = ("name", "ram_gib", "gpus")
-_GPU_KEYS = ("name", "memory_gib", "count")
-MAX_GPUS = 64
+
+@dataclass(frozen=True, slots=True)
+class NodeInfo:
+    """One node of memory with its cores. name: of its processor; read_gbps: of its memory, None where nobody tells."""
+
+    node: int
+    name: str
+    ram_bytes: int
+    ram_free: int
+    n_cores: int
+    read_gbps: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """ram_bytes: all of its memory; ram_free: what can be taken of it now. problem: why its GPUs cannot be used, or ""."""
+    """ram_bytes: all of its memory; ram_free: what can be taken of it now. problem: why its GPUs cannot be used, or "".
+
+    nodes: at least one; where nothing is said of them, one with all of the memory.
+    """
 
     ram_bytes: int
     ram_free: int
     gpus: tuple[GpuInfo, ...]
     problem: str = ""
+    nodes: tuple[NodeInfo, ...] = field(default=())
+    name: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.nodes:
+            object.__setattr__(self, "nodes", (NodeInfo(0, "", self.ram_bytes, self.ram_free, os.cpu_count() or 1),))
+
+    def node(self, number: int) -> NodeInfo | None:
+        """The node of that number, if there is one."""
+        return next((one for one in self.nodes if one.node == number), None)
 
 
-def this_machine(env: Mapping[str, str] = os.environ) -> Machine:
+def this_machine(env: Mapping[str, str] = os.environ, root: Path = Path("/")) -> Machine:
     """What this machine has now; GPUs even where they cannot be computed on, which `problem` says.
 
     Raises:
         InvalidRequest: see `find_gpus`.
     """
     memory, gpus = psutil.virtual_memory(), find_gpus(env)
-    return Machine(int(memory.total), int(memory.available), gpus.found, gpus.problem)
+    ram, free = int(memory.total), int(memory.available)
+    return Machine(ram, free, gpus.found, gpus.problem, nodes_of(root, ram, free))
 
 
-def read_machine(path: Path) -> Machine:
-    """The machine of a JSON file: {"ram_gib": 768, "gpus": [{"name": "RTX 4090", "memory_gib": 24, "count": 4}]}.
+def machine_fingerprint(machine: Machine) -> str:
+    """Tells machines apart for which placements and rates are kept: their memories, cores and cards, not what is free of them."""
+    parts = [f"{one.name} {one.ram_bytes >> 30} {one.n_cores}" for one in machine.nodes]
+    parts += [f"{one.name} {(one.total_bytes or 0) >> 30} {one.emulated}" for one in machine.gpus]
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 
-    Raises:
-        InvalidRequest: unreadable, or values that no machine has; one sentence.
-    """
+
+def nodes_of(root: Path, ram_bytes: int, ram_free: int) -> tuple[NodeInfo, ...]:
+    """The nodes that the system lists, with the cores this process may use; one with all of it where it lists no two."""
+    allowed = os.sched_getaffinity(0)
+    found = []
+    for path in sorted((root / "sys/devices/system/node").glob("node[0-9]*"), key=lambda one: int(one.name[4:])):
+        sizes = _meminfo(path / "meminfo")
+        if sizes is not None and sizes[0]:
+            found.append(NodeInfo(int(path.name[4:]), "", *sizes, max(1, len(_cpus(path / "cpulist") & allowed))))
+    if len(found) < 2:
+        return (NodeInfo(0, "", ram_bytes, ram_free, max(1, len(allowed))),)
+    return tuple(found)
+
+
+def _meminfo(path: Path) -> tuple[int, int] | None:
+    """(bytes, bytes that are free or hold cached files) of a node."""
+    values: dict[str, int] = {}
     try:
-        found = json.loads(path.read_bytes().decode())
-    except OSError as error:
-        raise InvalidRequest(f"{path}: cannot be read ({error.strerror}); check the path and its permissions") from error
-    except (ValueError, RecursionError) as error:
-        raise InvalidRequest(f"{path}: this is not a JSON file ({error}); correct the file") from error
-    where = str(path)
-    values = _object(found, where, _KEYS)
-    ram = _gib(values.get("ram_gib"), f"{where}: ram_gib")
-    cards = values.get("gpus", [])
-    if not isinstance(cards, list):
-        raise InvalidRequest(f"{where}: gpus is not a list; correct the file")
-    gpus: list[GpuInfo] = []
-    for i, card in enumerate(cards):
-        spot = f"{where}: gpus[{i}]"
-        one = _object(card, spot, _GPU_KEYS)
-        nbytes, count = _gib(one.get("memory_gib"), f"{spot}.memory_gib"), one.get("count", 1)
-        if not isinstance(count, int) or isinstance(count, bool) or not 1 <= count <= MAX_GPUS - len(gpus):
-            raise InvalidRequest(f"{spot}.count is {count!r}; a machine has 1 to {MAX_GPUS} GPUs in all")
-        name = str(one.get("name", "GPU"))
-        gpus += [GpuInfo(len(gpus) + k, name, nbytes, nbytes) for k in range(count)]
-    return Machine(ram, ram, tuple(gpus), "" if gpus else "the machine of the file has no GPU")
+        lines = path.read_text().splitlines()
+    except OSError:
+        return None
+    for line in lines:
+        words = line.split()
+        if len(words) >= 4 and words[3].isdecimal():
+            values[words[2].rstrip(":")] = int(words[3]) * 1024
+    return values.get("MemTotal", 0), values.get("MemFree", 0) + values.get("FilePages", 0) - values.get("Shmem", 0)
 
 
-def _object(value: Any, where: str, keys: tuple[str, ...]) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise InvalidRequest(f"{where}: this is not a JSON object with {', '.join(keys)}; correct the file")
-    for key in value:
-        if key not in keys:
-            near = difflib.get_close_matches(str(key), keys, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"it knows {', '.join(keys)}"
-            raise InvalidRequest(f"{where}: the key {str(key)[:40]!r} is unknown; {hint}")
-    return value
-
-
-def _gib(value: Any, where: str) -> int:
-    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < 1 << 20:
-        raise InvalidRequest(f"{where} is {value!r}; give the memory in GiB, more than 0")
-    return int(value * (1 << 30))
+def _cpus(path: Path) -> set[int]:
+    try:
+        text = path.read_text().strip()
+    except OSError:
+        return set()
+    found: set[int] = set()
+    for part in filter(None, text.split(",")):
+        first, _, last = part.partition("-")
+        found |= set(range(int(first), int(last or first) + 1))
+    return found

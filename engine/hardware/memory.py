@@ -11,16 +11,16 @@ import psutil
 def free_bytes(root: Path = Path("/")) -> int:
     """Bytes that can be taken without anything being swapped or killed: free, or cached files. root: where /proc and /sys lie."""
     return min(
-        [psutil.virtual_memory().available, *(limit - used for limit, used in _groups(root))],
+        [psutil.virtual_memory().available, *(limit - used for limit, used in groups(root))],
     )
 
 
 def total_bytes(root: Path = Path("/")) -> int:
     """Bytes of memory that this process can ever have."""
-    return min([psutil.virtual_memory().total, *(limit for limit, _ in _groups(root))])
+    return min([psutil.virtual_memory().total, *(limit for limit, _ in groups(root))])
 
 
-def _groups(root: Path) -> Iterator[tuple[int, int]]:
+def groups(root: Path) -> Iterator[tuple[int, int]]:
     """(limit, used without cached files) of each control group with a limit that this process is in, of both versions."""
     for line in _read(root / "proc/self/cgroup").splitlines():
         _, _, rest = line.partition(":")

@@ -1,99 +1,78 @@
-"""Reads the machine once per call: processor, memory, disk. Never raises; what cannot be read is None or 0."""
+"""Reads the machine once per call: processor, memory, nodes, disk, and what is known of its cards. Never raises."""
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 
-import psutil
+from engine.hardware.cpu_facts import read_facts
+from engine.hardware.cpu_gauges import CpuGauges
+from engine.hardware.disk_gauges import DiskGauges
+from engine.hardware.gpu_watch import GpuWatch
+from engine.hardware.memory_gauges import MemoryGauges, NodeGauges, PressureGauges
+from engine.hardware.snapshot import HardwareSnapshot, SensorCost
+from engine.hardware.topology import Topology
+from engine.hardware.topology_read import read_topology, topology
 
-from engine.hardware.snapshot import CpuSample, HardwareSnapshot
-
-_THERMAL_NAMES = ("coretemp", "k10temp", "zenpower", "cpu_thermal")
+LIVE = Path("/")
 
 
 class Sampler:
-    """Holds what stays the same between readings; processor use is measured since the reading before."""
+    """Holds what stays the same between readings; rates and use are of the time since the reading before."""
 
-    def __init__(self, root: Path = Path("/"), watched: Path | None = None) -> None:
+    def __init__(self, root: Path = LIVE, watched: Path | None = None, gpus: GpuWatch | None = None) -> None:
         """root: where /proc and /sys lie. watched: a path on the disk whose free space is reported; None: the home folder."""
-        self._root = root
+        self.topology: Topology = topology() if root == LIVE else read_topology(root)
+        self._gpus = gpus
         self._watched = watched or Path.home()
-        self._cpu_name = cpu_name(root)
-        self._process = psutil.Process()
-        self._use()
+        self._cpu = CpuGauges(root, self.topology)
+        self._memory, self._pressure = MemoryGauges(root), PressureGauges(root)
+        self._nodes, self._disk = NodeGauges(root, self.topology), DiskGauges(root)
 
-    def sample(self) -> HardwareSnapshot:
-        """The machine now."""
-        used, total = self._memory()
+    def watch_file(self, path: Path | None) -> None:
+        """The model whose disk is watched from now on."""
+        self._disk.watch(path)
+
+    def sample(self, period_s: float = 0.0) -> HardwareSnapshot:
+        """The machine now. period_s: between readings, as it is told to others."""
+        now, spent = time.monotonic(), time.thread_time()
+        cpu, cores = self._cpu.read(now)
+        used, total, memory = self._memory.read(now)
+        nodes, pressure, disk = self._nodes.read(now), self._pressure.read(), self._disk.read(now)
+        gpus = self._gpus.samples() if self._gpus is not None else ()
+        free = self._disk_free()
+        process_bytes = self._memory.process_bytes()
         return HardwareSnapshot(
-            time_s=time.monotonic(),
-            cpu=CpuSample(self._cpu_name, self._use(), cpu_temperature(self._root)),
+            time_s=now,
+            cpu=cpu,
             ram_used_bytes=used,
             ram_total_bytes=total,
-            process_bytes=self._process_bytes(),
-            disk_free_bytes=self._disk_free(),
+            process_bytes=process_bytes,
+            disk_free_bytes=free,
+            gpus=gpus,
+            gpu_problem=self._gpus.problem if self._gpus is not None else "",
+            nodes=nodes,
+            cores=cores,
+            memory=memory,
+            pressure=pressure,
+            disk=disk,
+            cost=SensorCost(
+                gpu_ms=self._gpus.cost_ms if self._gpus is not None else None,
+                cpu_ms=(time.thread_time() - spent) * 1e3,
+                period_s=period_s,
+                note=self._gpus.note if self._gpus is not None else "",
+            ),
         )
-
-    def _use(self) -> tuple[float, ...]:
-        try:
-            return tuple(min(max(float(one), 0.0), 100.0) for one in psutil.cpu_percent(percpu=True))
-        except (OSError, psutil.Error, ValueError):
-            return ()
-
-    def _memory(self) -> tuple[int, int]:
-        try:
-            memory = psutil.virtual_memory()
-        except (OSError, psutil.Error, ValueError):
-            return 0, 0
-        return int(memory.total - memory.available), int(memory.total)
-
-    def _process_bytes(self) -> int:
-        try:
-            return int(self._process.memory_info().rss)
-        except (OSError, psutil.Error):
-            return 0
 
     def _disk_free(self) -> int | None:
         try:
-            return int(psutil.disk_usage(str(self._watched)).free)
+            found = os.statvfs(self._watched)
         except OSError:
             return None
+        return found.f_bavail * found.f_frsize
 
 
-def cpu_name(root: Path = Path("/")) -> str:
+def cpu_name(root: Path = LIVE) -> str:
     """The processor's name as the kernel gives it, or `CPU`."""
-    for line in _read(root / "proc/cpuinfo").splitlines():
-        key, _, value = line.partition(":")
-        if key.strip() == "model name" and value.strip():
-            return " ".join(value.split())
-    return "CPU"
-
-
-def cpu_temperature(root: Path = Path("/")) -> float | None:
-    """Degrees Celsius of the hottest sensor of the processor, or None where there is none to read."""
-    found = []
-    try:
-        monitors = sorted((root / "sys/class/hwmon").glob("hwmon*"))
-    except OSError:
-        return None
-    for monitor in monitors:
-        if _read(monitor / "name").strip() in _THERMAL_NAMES:
-            found += [_celsius(path) for path in sorted(monitor.glob("temp*_input"))]
-    return max((one for one in found if one is not None), default=None)
-
-
-def _celsius(path: Path) -> float | None:
-    text = _read(path).strip()
-    if not text.lstrip("-").isdigit():
-        return None
-    value = int(text) / 1000.0
-    # Sensors that are not wired up report -128, 0 or 255.
-    return value if 0.0 < value < 150.0 else None
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return ""
+    return read_facts(root, 0).name

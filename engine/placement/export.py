@@ -1,4 +1,4 @@
-"""A Placement of ours as flags of llama.cpp: the shortest that mean the same, with what they cannot say listed.
+"""A Placement of ours as flags of llama.cpp or ik_llama.cpp: the shortest that mean the same, with what they cannot say listed.
 
 Layers in order over CPU and GPUs become `-ngl` and `-ts`; every unit that lies elsewhere than its layer becomes part of a rule.
 Rules stand in an order in which the first match is right: experts, shared experts, feed-forward parts, then whole layers.
@@ -11,9 +11,10 @@ from dataclasses import dataclass
 
 from engine.arch.units import UnitId, UnitKind
 from engine.placement.differences import layer_list
+from engine.placement.flags import LlamaTool
 from engine.placement.options import KvType
 from engine.placement.placement import Device, Gpu, Numa
-from engine.placement.rules import name_of
+from engine.placement.resolution import name_of
 
 _PARTS: tuple[tuple[UnitKind, str], ...] = (
     ("experts", r"\.ffn_(gate|up|down|gate_up)_exps\."),
@@ -32,12 +33,14 @@ class Exported:
     notes: tuple[str, ...] = ()
 
 
-def to_flags(units: Sequence[tuple[UnitId, Device]], k_type: KvType, v_type: KvType, n_extra: int = 0) -> Exported:
-    """The flags for places of units. n_extra: layers of the file behind those that compute, which count for llama.cpp."""
+def to_flags(
+    units: Sequence[tuple[UnitId, Device]], k_type: KvType, v_type: KvType, n_extra: int = 0, tool: LlamaTool = "llama.cpp"
+) -> Exported:
+    """The flags for places of units. n_extra: layers of the file behind those that compute, which count for both tools."""
     places = dict(units)
     layers = [places[unit] for unit, _ in units if unit.kind == "mixer"]
     head = places.get(UnitId("head"), Numa(0))
-    own, words = _layers(layers, head, n_extra)
+    own, words = _layers(layers, head, n_extra, tool)
     rules, notes = _rules(places, own), _notes(places, own)
     if rules:
         words += ["-ot", ",".join(rules)]
@@ -46,14 +49,19 @@ def to_flags(units: Sequence[tuple[UnitId, Device]], k_type: KvType, v_type: KvT
             notes.append("llama.cpp has no cache of type int8: q8_0 is written")
         if kind != "f16":
             words += [flag, "q8_0" if kind == "int8" else kind]
+    if tool == "ik" and "-ts" in words:
+        notes.append("ik_llama.cpp of 2026 cuts layers over GPUs by their bytes: a boundary may lie a layer away from here")
     return Exported(tuple(words), tuple(dict.fromkeys(notes)))
 
 
-def _layers(layers: list[Device], head: Device, n_extra: int) -> tuple[list[Device], list[str]]:
-    """Where llama.cpp will have each layer and the output behind them, and the flags for it."""
+def _layers(layers: list[Device], head: Device, n_extra: int, tool: LlamaTool) -> tuple[list[Device], list[str]]:
+    """Where the tool will have each layer and the output behind them, and the flags for it."""
     order: list[Device] = [*layers, *[layers[-1] if layers else head] * n_extra, head]
     first = next((i for i, one in enumerate(order) if isinstance(one, Gpu)), len(order))
-    on_gpus = order[first:]
+    if tool == "ik" and first > 0:
+        order[-1] = Numa(0)  # there the output stays with the CPU until all layers are on GPUs
+        first = min(first, len(order) - 1)
+    on_gpus = order[first : len(order) - (tool == "ik" and first > 0)]
     # Cut as the first layer of each GPU says: what lies otherwise becomes a rule.
     ascending: list[Gpu] = []
     for one in on_gpus:
@@ -61,7 +69,7 @@ def _layers(layers: list[Device], head: Device, n_extra: int) -> tuple[list[Devi
         ascending.append(one if isinstance(one, Gpu) and (last is None or one.index >= last.index) else (last or Gpu(0)))
     if not ascending:
         return [*order[: len(layers)], Numa(0)], ["-ngl", "0"]
-    here: list[Device] = [*[Numa(0)] * first, *ascending]
+    here: list[Device] = [*[Numa(0)] * first, *ascending, *order[first + len(ascending) :]]
     number = "999" if first == 0 else str(len(ascending))
     return [*here[: len(layers)], here[-1]], ["-ngl", number, *_split(ascending)]
 

@@ -2,11 +2,12 @@
 
     {"layerdeck": "placement", "version": 1, "model": {"architecture": "qwen3moe", "fingerprint": "..."},
      "k_type": "f16", "v_type": "f16", "units": {"embed": "numa0", "mixer.0": "gpu0", ...},
+     "pools": {"experts.4": {"gpu1": [3, 17]}},
      "rules": {"tool": "llama.cpp", "words": ["-ngl", "99"], "text": "-ngl 99"}}
 
 Types of the cache that it does not name are those of the options. Who works is not in it: teams are made for the machine at hand.
-`rules` is there when the placement was made from them; a file with nothing else is for any model, and its rules are resolved when
-it is used.
+`pools`, where there are any, are copies of single experts on GPUs, see `Pool`. `rules` is there when the placement was made from
+them; a file with nothing else is for any model, and its rules are resolved when it is used.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ from engine.arch.units import UnitId, UnitKind
 from engine.errors import PlacementError
 from engine.hardware.gpus import GpuInfo
 from engine.placement.options import KV_TYPES, KvType, LoadOptions
-from engine.placement.placement import Device, Gpu, Numa, Placement, plan_workers, units_of
+from engine.placement.placement import Device, Gpu, Numa, Placement, Pool, plan_workers, units_of
+from engine.placement.pools import check_pools, pools_from_json, pools_to_json
 
 MARK = "placement"
 VERSION = 1
@@ -56,6 +58,7 @@ def to_json(placement: Placement, spec: ModelSpec, rules: Rules | None = None, *
         "model": {"architecture": spec.architecture, "fingerprint": fingerprint(spec)},
         **({"k_type": placement.k_type, "v_type": placement.v_type} if types else {}),
         "units": {str(unit): str(device) for unit, device in placement.units},
+        **({"pools": pools_to_json(placement.pools)} if placement.pools else {}),
     }
     return _text(value, rules)
 
@@ -91,9 +94,11 @@ def from_json(text: str, spec: ModelSpec, gpus: Sequence[GpuInfo], options: Load
         tuple((unit, units[unit]) for unit in units_of(spec)),
         _kv_type(value.get("k_type", options.k_type), where),
         _kv_type(value.get("v_type", options.v_type), where),
-        plan_workers(options.n_threads),
+        plan_workers(options.n_threads, options.cores),
+        pools_from_json(value.get("pools", {}), where),
     )
     check_caches(placement, where)
+    check_pools(placement, spec, where)
     return placement
 
 
@@ -121,6 +126,17 @@ def places_in(text: str, where: str) -> tuple[tuple[tuple[UnitId, Device], ...],
         raise PlacementError(f"{where}: it has no units; correct the file")
     places = tuple((_unit(name, where), _device(device, where)) for name, device in units.items())
     return places, _kv_type(value.get("k_type", "f16"), where), _kv_type(value.get("v_type", "f16"), where)
+
+
+def pools_in(text: str, where: str) -> tuple[Pool, ...]:
+    """The pools in a file, without a model to compare them with. Raises: see `from_json`."""
+    return pools_from_json(_object(text, where).get("pools", {}), where)
+
+
+def architecture_in(text: str, where: str) -> str:
+    """The architecture of the model that a file is for, or "". Raises: see `from_json`."""
+    model = _object(text, where).get("model")
+    return str(model.get("architecture", "")) if isinstance(model, dict) else ""
 
 
 def check_caches(placement: Placement, where: str) -> None:

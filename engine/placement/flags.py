@@ -1,7 +1,9 @@
-"""llama.cpp's flags about where a model lies, as ordered rules: parsed from a command line and kept word by word.
+"""Flags of llama.cpp and ik_llama.cpp as ordered rules about where a model lies: parsed from a command line and kept word by
+word.
 
 What they mean is in llama.cpp's `common/arg.cpp` and `tools/server/README.md`: overrides of tensors (`-ot`, `-cmoe`, `-ncmoe`,
-`-ncffn`) form one list in the order of the command line, of which the first that matches counts; of all other flags the last one.
+`-ncffn`) form one list in the order of the command line, of which the first that matches counts; of all other flags the last
+one. Flags about other things are in `flag_settings`.
 """
 
 from __future__ import annotations
@@ -10,10 +12,16 @@ import re
 import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 from engine.errors import PlacementError
+from engine.placement.flag_settings import IK_ONLY, MOOT, OPTIONAL, SETTINGS, settings_of
 from engine.placement.patterns import compile_pattern
+from engine.placement.settings import Settings
 
+LlamaTool = Literal["llama.cpp", "ik"]
+MAX_TEXT = 1 << 20
+"""Characters of a command line; real ones have a few thousand."""
 MAX_DEVICES = 64
 """More shares are a mistake; usual builds of llama.cpp take 15."""
 
@@ -44,9 +52,10 @@ class Override:
 class LlamaFlags:
     """What a command line says about places.
 
-    words: its words that do, unchanged. n_gpu_layers None: as many as there are. tensor_split: shares of the GPUs in order,
-    (): by their free memory. single: only main_gpu. devices: the GPUs in order, None: all. unsupported: what is about places and
-    means nothing here, one sentence each. ignored: words about other things.
+    words: those that mean something here, unchanged. n_gpu_layers None: as many as there are. tensor_split: shares of the GPUs in
+    order, (): by their free memory. single: only main_gpu. devices: the GPUs in order, None: all. unsupported: what means nothing
+    here and would change places or results, one sentence each. moot: what need not be said here, likewise. settings: what is said
+    beside places. ignored: words about other things. tool: whose rules they are.
     """
 
     words: tuple[str, ...] = ()
@@ -61,6 +70,9 @@ class LlamaFlags:
     v_type: str | None = None
     unsupported: tuple[str, ...] = ()
     ignored: tuple[str, ...] = ()
+    moot: tuple[str, ...] = ()
+    settings: Settings = field(default_factory=Settings)
+    tool: LlamaTool = "llama.cpp"
 
 
 @dataclass(slots=True)
@@ -72,56 +84,80 @@ class _Reading:
     unsupported: list[str] = field(default_factory=list)
 
 
-def parse_flags(text: str) -> LlamaFlags:
-    """The rules of a command line, with or without the program before its flags.
+def parse_flags(text: str, tool: LlamaTool | None = None) -> LlamaFlags:
+    """The rules of a command line, with or without the program before its flags. tool None: told by the flags.
 
     Raises:
         PlacementError: a value that is missing or means nothing; one sentence.
     """
+    return parse_words(split_words(text), tool)
+
+
+def split_words(text: str) -> list[str]:
+    """A command line in words, as a shell would give them, where nothing is expanded. Raises: PlacementError."""
+    if len(text) > MAX_TEXT:
+        raise PlacementError(f"the flags have {len(text)} characters; a command line has at most {MAX_TEXT}")
     try:
-        words = shlex.split(re.sub(r"[\\^]\r?\n", " ", text))
+        return shlex.split(re.sub(r"[\\^]\r?\n", " ", text))
     except ValueError as error:
         raise PlacementError(f"the flags cannot be read: {str(error).lower()}; close every quotation mark") from error
-    return parse_words(words)
 
 
-def parse_words(words: Sequence[str]) -> LlamaFlags:
+def parse_words(words: Sequence[str], tool: LlamaTool | None = None) -> LlamaFlags:
     """The rules of a command line in words, as a shell would give it. Raises: see `parse_flags`."""
     reading = _Reading()
     kept: list[str] = []
     ignored: list[str] = []
+    moot: dict[str, str] = {}
+    said: list[tuple[str, str]] = []
     at = next((i for i, word in enumerate(words) if word.startswith("-")), len(words))
     while at < len(words):
         word = words[at]
         flag = word.replace("_", "-") if word.startswith("--") else word
-        if flag in _WITH_VALUE:
-            if at + 1 == len(words):
-                raise PlacementError(f"{word} has no value; it takes {_WITH_VALUE[flag][1]}")
-            _WITH_VALUE[flag][0](reading, flag, words[at + 1])
-            kept += [word, words[at + 1]]
-            at += 2
-            continue
-        if flag in _ALONE:
-            _ALONE[flag](reading, flag)
-            kept.append(word)
-            at += 1
-            continue
         end = at + 1
-        while end < len(words) and not _is_flag(words[end]):
+        if flag in _WITH_VALUE or flag in SETTINGS:
+            if end == len(words):
+                what = _WITH_VALUE[flag][1] if flag in _WITH_VALUE else SETTINGS[flag]
+                raise PlacementError(f"{word} has no value; it takes {what}")
+            if flag in _WITH_VALUE:
+                _WITH_VALUE[flag][0](reading, flag, words[end])
+            else:
+                said.append((flag, words[end]))
             end += 1
+        elif flag in _ALONE:
+            _ALONE[flag](reading, flag)
+        elif (
+            flag in OPTIONAL and end < len(words) and words[end].lower() in ("on", "off", "auto", "0", "1", "enabled", "disabled")
+        ):
+            end += 1
+        elif flag not in OPTIONAL:
+            while end < len(words) and not _is_flag(words[end]):
+                end += 1
+        here = words[at:end]
         if flag in _NOT_HERE:
-            reading.unsupported.append(f"{' '.join(words[at:end])}: {_NOT_HERE[flag]}")
-            kept += words[at:end]
-        else:
-            ignored += words[at:end]
+            reading.unsupported.append(f"{' '.join(here)[:200]}: {_NOT_HERE[flag]}")
+        elif flag in MOOT:
+            moot.setdefault(flag, f"{' '.join(here)[:80]}: {MOOT[flag]}")
+        known = flag in _WITH_VALUE or flag in SETTINGS or flag in _ALONE or flag in _NOT_HERE or flag in MOOT
+        (kept if known else ignored).extend(here)
         at = end
+    settings, notes = settings_of(said)
     return LlamaFlags(
         words=tuple(kept),
         overrides=tuple(reading.overrides),
         unsupported=tuple(reading.unsupported),
         ignored=tuple(ignored),
+        moot=(*moot.values(), *notes),
+        settings=settings,
+        tool=tool or _tool_of(words),
         **reading.values,  # type: ignore[arg-type]
     )
+
+
+def _tool_of(words: Sequence[str]) -> LlamaTool:
+    """Whose flags they are: some are of ik_llama.cpp alone, and the path of its programs may name it."""
+    program = words[0] if words and not words[0].startswith("-") else ""
+    return "ik" if "ik_llama" in program or not IK_ONLY.isdisjoint(words) else "llama.cpp"
 
 
 def _is_flag(word: str) -> bool:
@@ -229,8 +265,10 @@ _DRAFT = "there are no draft models here"
 _NOT_HERE = {
     "--rpc": "other computers cannot be used",
     "--numa": "memory is not spread over nodes by this flag",
-    "-fit": "nothing is moved until it fits",
-    "--fit": "nothing is moved until it fits",
+    **dict.fromkeys(("-fit", "--fit", "-fitt", "--fit-target", "-fitc", "--fit-ctx"), "nothing is moved until it fits"),
+    **dict.fromkeys(("-ser", "--smart-expert-reduction"), "every expert that the router chooses is computed"),
+    **dict.fromkeys(("--lora", "--lora-scaled", "--control-vector"), "models are run as they are"),
+    "--moe-cache-mib": "experts in the slots of a GPU are named in a placement, by layer",
     **dict.fromkeys(
         ("-md", "--model-draft", "-ngld", "--gpu-layers-draft", "--n-gpu-layers-draft", "-devd", "--device-draft"), _DRAFT
     ),

@@ -18,6 +18,7 @@ StreamExperts = Literal["auto", "on", "off"]
 class LoadOptions:
     """How a model is loaded. n_threads 0: one per core this process may use; n_ctx 0: min(model's context, 8192).
 
+    cores: logical processors that work, one worker each, n_threads of them; empty: chosen for this machine.
     placement: what lies on which device: flags of llama.cpp, a placement as JSON, or the path of a file with either; empty:
     everything in the machine's memory.
     snapshot_bytes: what states to go back to may take, in models that have states; 0: 5 % of the memory, 4 GiB at most.
@@ -35,3 +36,4 @@ class LoadOptions:
     placement: str = ""
     stream_experts: StreamExperts = "auto"
     overrides: tuple[tuple[str, bool | int | float | str], ...] = ()
+    cores: tuple[int, ...] = ()

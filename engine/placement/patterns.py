@@ -1,4 +1,5 @@
-"""Patterns of tensor names as llama.cpp understands them (ECMAScript, found anywhere in a name), for Python's `re`."""
+"""Patterns of names from files and command lines: as llama.cpp understands them (ECMAScript, found anywhere in a name) for
+Python's `re`, and Python's own. A pattern that a backtracking search could take hours for is refused."""
 
 from __future__ import annotations
 
@@ -19,24 +20,44 @@ _CLASSES = {
 _CLASS = re.compile(r"\[:(\w+):\]")
 _COUNT = re.compile(r"\{\d+(,\d*)?\}")
 _REPEAT = re.compile(r"[*+]|\{\d+,\d*\}|\{\d{2,}\}")
+_PART = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\{\d*,?\d*\}|.", re.DOTALL)
 MAX_REPEATS = 4
 """Unlimited repeats in a pattern: with more, or one within another, a search may take hours. Published ones have three."""
+MAX_OPTIONAL = 8
+"""Parts that may be there or not: each may double the ways to match."""
+MAX_LENGTH = 20_000
 _SAME_ESCAPES = frozenset("bBdDsSwWnrtvf0123456789")
 
 
 def compile_pattern(pattern: str) -> re.Pattern[str]:
-    """A pattern to `search` names with.
+    """A pattern of llama.cpp to `search` names with.
 
     Raises:
         PlacementError: it is none, has what ECMAScript lacks (look-behind, inline flags, possessive repeats), or would take
             too long to search.
     """
-    parts = _translated(pattern)
+    _check_length(pattern)
+    return _compiled(pattern, _translated(pattern))
+
+
+def compile_python(pattern: str) -> re.Pattern[str]:
+    """A pattern of Python's to `search` names with. Raises: PlacementError, see `compile_pattern`."""
+    _check_length(pattern)
+    return _compiled(pattern, _PART.findall(pattern))
+
+
+def _compiled(pattern: str, parts: list[str]) -> re.Pattern[str]:
     _check_repeats(pattern, parts)
     try:
         return re.compile("".join(parts))
-    except re.error as error:
-        raise PlacementError(f"the pattern {pattern[:80]!r} is no regular expression ({error.msg}); correct it") from error
+    except (re.error, RecursionError, OverflowError) as error:
+        why = getattr(error, "msg", "too large")
+        raise PlacementError(f"the pattern {pattern[:80]!r} is no regular expression ({why}); correct it") from error
+
+
+def _check_length(pattern: str) -> None:
+    if len(pattern) > MAX_LENGTH:
+        raise _refused(pattern, f"it has {len(pattern)} characters, more than {MAX_LENGTH}")
 
 
 def _translated(pattern: str) -> list[str]:
@@ -51,19 +72,26 @@ def _translated(pattern: str) -> list[str]:
 
 def _check_repeats(pattern: str, parts: list[str]) -> None:
     """Refuses what a backtracking search cannot do in time. parts: each one character, escape, set or count."""
-    closed, repeats, inside = False, 0, [False]  # whether the group that is open holds a repeat, and those around it
+    closed, repeats, optional = False, 0, 0
+    inside = [False]  # whether the group that is open can match in several ways, and those around it
     for part, before in zip(parts, ["", *parts], strict=False):
         if part == "(":
             inside.append(False)
         elif part == ")" and len(inside) > 1:
             closed = inside.pop()
             inside[-1] |= closed
+        elif part == "|":
+            inside[-1] = True
         elif _REPEAT.fullmatch(part):
             if before == ")" and closed:
-                raise _refused(pattern, "a repeat within a repeat takes too long to search")
+                raise _refused(pattern, "a repeat of what repeats or has alternatives takes too long to search")
             repeats, inside[-1] = repeats + 1, True
+        elif part == "?" and before not in ("", "(", "*", "+", "?", "}") and not _COUNT.fullmatch(before):
+            optional, inside[-1] = optional + 1, True
     if repeats > MAX_REPEATS:
         raise _refused(pattern, f"more than {MAX_REPEATS} repeats take too long to search")
+    if optional > MAX_OPTIONAL:
+        raise _refused(pattern, f"more than {MAX_OPTIONAL} optional parts take too long to search")
 
 
 def _next(pattern: str, at: int) -> tuple[int, str]:

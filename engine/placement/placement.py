@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from engine.arch.spec import BlockSpec, DeltaNet, ModelSpec, MoeFfn
 from engine.arch.units import UnitId, UnitKind
 from engine.errors import InvalidRequest, PlacementError
+from engine.hardware.topology_read import topology
+from engine.hardware.worker_plan import NOT_PINNED, plan_cores
 from engine.placement.options import KvType, LoadOptions
 
 MAX_THREADS = 256
@@ -49,9 +52,13 @@ def _rank(device: Device) -> tuple[bool, int]:
 
 @dataclass(frozen=True, slots=True)
 class WorkerPlan:
-    """The team of a node: one core number per worker, -1 = not pinned. The first worker is the thread that asks."""
+    """The team of a node: one core number per worker, -1 = not pinned. The first worker is the thread that asks.
+
+    kept: cores on which nobody works, for what launches GPU work and for the window.
+    """
 
     cores: tuple[int, ...]
+    kept: tuple[int, ...] = ()
 
     @property
     def n_workers(self) -> int:
@@ -60,13 +67,27 @@ class WorkerPlan:
 
 
 @dataclass(frozen=True, slots=True)
+class Pool:
+    """Copies of some experts of `experts.<layer>` in slots of a GPU, beside the whole set, which stays in the machine's memory.
+
+    The GPU is that of the layer's router; it computes what it has, the CPU the rest. While the model runs, other experts may take
+    their places; the number of slots stays. See `engine.placement.pools`.
+    """
+
+    layer: int
+    gpu: Gpu
+    experts: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Placement:
-    """Unit -> device, the types of the KV cache, and who works."""
+    """Unit -> device, the types of the KV cache, who works, and pools of experts, one a layer at most."""
 
     units: tuple[tuple[UnitId, Device], ...]
     k_type: KvType
     v_type: KvType
     workers: WorkerPlan
+    pools: tuple[Pool, ...] = ()
     _places: dict[UnitId, Device] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -82,6 +103,17 @@ class Placement:
         if device is None:
             raise PlacementError(f"the placement has no place for {unit}; it was made for another model")
         return device
+
+    def pool_of(self, layer: int) -> Pool | None:
+        """The pool of a layer that counts: its experts lie in the machine's memory in this placement."""
+        if not isinstance(self._places.get(UnitId("experts", layer)), Numa):
+            return None
+        return next((pool for pool in self.pools if pool.layer == layer), None)
+
+    @property
+    def places(self) -> Mapping[UnitId, Device]:
+        """The devices by unit."""
+        return self._places
 
     @property
     def devices(self) -> tuple[Device, ...]:
@@ -111,21 +143,25 @@ def default_placement(spec: ModelSpec, options: LoadOptions) -> Placement:
     """
     home = Numa(0)
     return Placement(
-        tuple((unit, home) for unit in units_of(spec)), options.k_type, options.v_type, plan_workers(options.n_threads)
+        tuple((unit, home) for unit in units_of(spec)),
+        options.k_type,
+        options.v_type,
+        plan_workers(options.n_threads, options.cores),
     )
 
 
-def plan_workers(n_threads: int) -> WorkerPlan:
-    """A team of n_threads, 0 = one per core this process may use.
+def plan_workers(n_threads: int, cores: tuple[int, ...] = ()) -> WorkerPlan:
+    """A team of n_threads, or on exactly those cores; 0: one on each physical core that is good for it, see `plan_cores`.
 
     Pinned when every worker gets a core of its own; tests that run side by side are not, they would all meet on the first core.
 
     Raises:
-        InvalidRequest: n_threads is negative or absurd.
+        InvalidRequest: n_threads is negative or absurd; cores that cannot be used.
     """
-    cores = sorted(os.sched_getaffinity(0))
-    if not 0 <= n_threads <= MAX_THREADS:
+    if not 0 <= n_threads <= MAX_THREADS or len(cores) > MAX_THREADS:
         raise InvalidRequest(f"{n_threads} threads asked for; use 0 (one per core) to {MAX_THREADS}")
-    wanted = n_threads or len(cores)
-    pinned = wanted <= len(cores) and "PYTEST_XDIST_WORKER" not in os.environ
-    return WorkerPlan(tuple(cores[:wanted]) if pinned else (-1,) * wanted)
+    plan = plan_cores(topology(), n_threads, cores)
+    workers = plan.workers[:MAX_THREADS]
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        workers = (NOT_PINNED,) * len(workers)
+    return WorkerPlan(workers, plan.kept)

@@ -1,8 +1,9 @@
-"""Ordered rules of another tool to that tool's own map of tensors, and to the nearest Placement of ours.
+"""Flags of llama.cpp and ik_llama.cpp to the tool's own map of tensors, and to the nearest Placement of ours.
 
 The facts are those of llama.cpp (`src/llama-model.cpp`, load_tensors; `src/llama-model-loader.cpp`, create_tensor): the output
 counts as one more layer behind the last; the last n_gpu_layers of them go to GPUs, cut by cumulative shares; the embedding stays
 on the CPU; an override takes a tensor away from its layer. The cache of a layer stays with the layer, wherever its tensors go.
+ik_llama.cpp (`src/llama.cpp`, `docs/parameters.md`) brings the output to a GPU only after all layers.
 """
 
 from __future__ import annotations
@@ -10,12 +11,10 @@ from __future__ import annotations
 import re
 import struct
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from typing import cast
 
 from engine.arch.spec import ModelSpec
-from engine.arch.units import UnitId
 from engine.errors import PlacementError
 from engine.gguf import keys
 from engine.gguf.info import GgufFile
@@ -23,30 +22,11 @@ from engine.graph.ops import Graph
 from engine.hardware.gpus import GpuInfo
 from engine.placement.differences import Difference, sentences
 from engine.placement.flags import LlamaFlags
-from engine.placement.options import KV_TYPES, KvType, LoadOptions
-from engine.placement.placement import Device, Gpu, Numa, Placement, plan_workers, units_of
-from engine.placement.tensors import tensor_uses
+from engine.placement.options import LoadOptions
+from engine.placement.placement import Placement, plan_workers
+from engine.placement.resolution import Layout, Resolution, cache_type, check_device, nearest_units
 
 _LAYER = re.compile(r"blk\.(\d+)\.")
-_GPU = re.compile(r"(?:CUDA|ROCm)(\d+)")
-_NEAREST_TYPE: dict[str, KvType] = {
-    "bf16": "f16",
-    **dict.fromkeys(("q4_0", "q4_1", "iq4_nl", "q5_0", "q5_1"), "q8_0"),
-}
-"""Types of cache that llama.cpp has and this engine has not."""
-
-
-@dataclass(frozen=True, slots=True)
-class Resolution:
-    """tensors: what the tool itself would do, by its names of devices; placement: what is done here.
-
-    differences: what of it cannot be done here; notes: what is probably not meant. One sentence each.
-    """
-
-    tensors: Mapping[str, str]
-    placement: Placement
-    differences: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
 
 
 def resolve(
@@ -61,12 +41,33 @@ def resolve(
     tensors = tensor_map(flags, file.tensors, n_layers, gpus)
     layers = layer_devices(flags, n_layers, gpus)
     found: list[Difference] = []
-    units = _units(flags, spec, graph, file, layers, tensors, found)
-    k_type, v_type = _cache_type(flags.k_type, options.k_type, found), _cache_type(flags.v_type, options.v_type, found)
-    placement = Placement(units, k_type, v_type, plan_workers(options.n_threads))
+    caches = layers if flags.kv_offload else ("CPU",) * len(layers)
+    layout = Layout(tensors, layers, caches, lambda name: any(rule.matches(name) for rule in flags.overrides))
+    units = nearest_units(layout, spec, graph, file, found)
+    k_type, v_type = cache_type(flags.k_type, options.k_type, found), cache_type(flags.v_type, options.v_type, found)
+    placement = Placement(units, k_type, v_type, plan_workers(options.n_threads, options.cores))
+    differences = (*flags.unsupported, *sentences(found))
+    return Resolution(tensors, placement, differences, (*_idle(flags, file), *_of_versions(flags, layers)), flags.settings)
+
+
+def _idle(flags: LlamaFlags, file: GgufFile) -> tuple[str, ...]:
+    """Rules that are about no tensor of the model."""
     idle = [rule for rule in flags.overrides if not any(rule.matches(name) for name in file.tensors)]
-    notes = tuple(f"-ot {rule.pattern}={rule.device} matches no tensor of this model" for rule in idle if rule.below is None)
-    return Resolution(tensors, placement, (*flags.unsupported, *sentences(found)), notes)
+    return tuple(f"-ot {rule.pattern}={rule.device} matches no tensor of this model" for rule in idle if rule.below is None)
+
+
+def _of_versions(flags: LlamaFlags, layers: Sequence[str]) -> tuple[str, ...]:
+    """What versions of ik_llama.cpp do differently."""
+    if flags.tool != "ik":
+        return ()
+    notes = []
+    if len({*layers} - {"CPU"}) > 1:
+        notes.append(
+            "ik_llama.cpp of 2026 cuts layers over GPUs by their bytes, not by their number: a boundary may lie elsewhere"
+        )
+    if any(rule.below is not None for rule in flags.overrides):
+        notes.append("-ncmoe: ik_llama.cpp of 2026 takes the last layers with experts, its documentation says the first")
+    return tuple(notes)
 
 
 def n_layers_of(file: GgufFile) -> int:
@@ -83,7 +84,7 @@ def tensor_map(flags: LlamaFlags, names: Iterable[str], n_layers: int, gpus: Seq
     """
     layers, known = layer_devices(flags, n_layers, gpus), _known_devices(gpus)
     for rule in flags.overrides:
-        _check_device(rule.device, known, f"-ot {rule.pattern}")
+        check_device(rule.device, known, f"-ot {rule.pattern}")
     return {name: _tensor_device(name, flags, layers) for name in names}
 
 
@@ -97,38 +98,25 @@ def layer_devices(flags: LlamaFlags, n_layers: int, gpus: Sequence[GpuInfo]) -> 
     n_all = n_layers + 1
     n_gpu = min(n_all if flags.n_gpu_layers is None else flags.n_gpu_layers, n_all) if order else 0
     ends = _split_points(flags, order, gpus)
+    if flags.tool == "ik" and n_gpu < n_all:
+        # There the output counts last: it follows when all layers have gone to GPUs.
+        on_gpus = (order[bisect_right(ends, _f32(i / n_gpu))] for i in range(n_gpu))
+        return (*("CPU",) * (n_layers - n_gpu), *on_gpus, "CPU")
     first = n_all - n_gpu
     # The last share ends at 1 and positions are below it, so every position has a GPU.
     on_gpus = (order[bisect_right(ends, _f32(i / n_gpu))] for i in range(n_gpu))
     return ("CPU",) * first + tuple(on_gpus)
 
 
-def device_of(name: str) -> Device:
-    """Our device of the tool's name."""
-    match = _GPU.fullmatch(name)
-    return Numa(0) if match is None else Gpu(int(match[1]))
-
-
-def name_of(device: Device) -> str:
-    """The tool's name of a device."""
-    return f"CUDA{device.index}" if isinstance(device, Gpu) else "CPU"
-
-
 def _known_devices(gpus: Sequence[GpuInfo]) -> tuple[str, ...]:
     return ("CPU", *(f"CUDA{one.index}" for one in gpus))
-
-
-def _check_device(name: str, known: Sequence[str], where: str) -> None:
-    if name in known or name.replace("ROCm", "CUDA") in known:
-        return
-    raise PlacementError(f"{where}: there is no device {name[:40]!r}; this machine has {', '.join(known)}")
 
 
 def _used_gpus(flags: LlamaFlags, gpus: Sequence[GpuInfo]) -> tuple[str, ...]:
     known = _known_devices(gpus)
     order = known[1:] if flags.devices is None else flags.devices
     for name in order:
-        _check_device(name, known, "-dev")
+        check_device(name, known, "-dev")
     order = tuple(name for name in order if name != "CPU")
     if not flags.single or not order or flags.main_gpu < 0:
         return () if flags.single and flags.main_gpu < 0 else order
@@ -167,64 +155,3 @@ def _own_device(name: str, layers: Sequence[str]) -> str:
     if name.startswith(("output", "cls")):
         return layers[-1]
     return layers[0] if name.startswith("rope_") else "CPU"
-
-
-def _units(
-    flags: LlamaFlags,
-    spec: ModelSpec,
-    graph: Graph,
-    file: GgufFile,
-    layers: Sequence[str],
-    tensors: Mapping[str, str],
-    found: list[Difference],
-) -> tuple[tuple[UnitId, Device], ...]:
-    """Every unit where most of its bytes are; what then lies elsewhere is added to `found`."""
-    places: dict[UnitId, dict[str, str]] = {}
-    for use in tensor_uses(graph):
-        places.setdefault(use.unit, {})[use.name] = tensors[use.name]
-    for unit, names in places.items():
-        # Of these every layer, and a tied output, gets a copy of its own.
-        for name in names:
-            copied = name.startswith("rope_") or (unit.kind == "head" and name == spec.embed)
-            if copied and not any(rule.matches(name) for rule in flags.overrides):
-                names[name] = layers[unit.layer]
-    chosen: dict[UnitId, str] = {}
-    for unit, names in places.items():
-        chosen[unit] = _most(names, file)
-        found += [
-            Difference(f"{_stem(name)} of", unit, device, chosen[unit])
-            for name, device in names.items()
-            if device_of(device) != device_of(chosen[unit])
-        ]
-    for unit in units_of(spec):
-        if unit.kind in ("kv", "state"):
-            theirs = layers[unit.layer] if flags.kv_offload else "CPU"
-            chosen[unit] = chosen[UnitId("mixer", unit.layer)]
-            if device_of(theirs) != device_of(chosen[unit]):
-                found.append(Difference("the cache of" if unit.kind == "kv" else "the state of", unit, theirs, chosen[unit]))
-    return tuple((unit, device_of(chosen[unit])) for unit in units_of(spec))
-
-
-def _most(names: Mapping[str, str], file: GgufFile) -> str:
-    """The device of most bytes; of equals the one that comes first."""
-    nbytes: dict[str, int] = {}
-    for name, device in names.items():
-        nbytes[device] = nbytes.get(device, 0) + file.tensors[name].nbytes
-    return max(nbytes, key=lambda device: nbytes[device])
-
-
-def _stem(name: str) -> str:
-    """The name without its layer and its ending."""
-    return _LAYER.sub("", name).removesuffix(".weight")
-
-
-def _cache_type(asked: str | None, default: KvType, found: list[Difference]) -> KvType:
-    if asked is None:
-        return default
-    same = next((one for one in KV_TYPES if one == asked), None)
-    if same is not None:
-        return same
-    if asked not in _NEAREST_TYPE:
-        raise PlacementError(f"the cache type {asked[:40]!r} is unknown; use {', '.join(KV_TYPES)}")
-    found.append(Difference("a cache of", UnitId("kv"), asked, _NEAREST_TYPE[asked]))
-    return _NEAREST_TYPE[asked]

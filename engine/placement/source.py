@@ -1,4 +1,4 @@
-"""What people give to `--placement`: flags of llama.cpp, a file of them, or a placement file of ours."""
+"""What people give to `--placement`: flags, rules or settings of another tool, a file of them, or a placement file of ours."""
 
 from __future__ import annotations
 
@@ -11,23 +11,26 @@ from engine.errors import PlacementError
 from engine.gguf.info import GgufFile
 from engine.graph.ops import Graph
 from engine.hardware.gpus import GpuInfo
-from engine.placement.file import from_json, has_units, rules_of
-from engine.placement.flags import parse_flags, parse_words
+from engine.placement.file import Rules, from_json, has_units, rules_of
+from engine.placement.flags import to_text
+from engine.placement.interchange.parsed import TOOLS, Parsed, is_config, parse
 from engine.placement.options import LoadOptions
-from engine.placement.rules import Resolution, name_of, resolve
+from engine.placement.resolution import Resolution, name_of
 from engine.placement.tensors import tensor_uses
 
 MAX_FILE_BYTES = 16 << 20
 
 
 def read_source(source: str) -> tuple[str, str]:
-    """(text, what to call it in messages) of flags, a JSON text or the path of a file with either.
+    """(text, what to call it in messages) of flags, rules, a JSON text or the path of a file with any of them.
 
     Raises:
         PlacementError: neither flags nor a file that can be read.
     """
     if re.match(r"\s*(-|\{)", source) or re.search(r"\s-", source):
         return source, "the placement"
+    if not source or "\0" in source or len(source) > 4096:
+        raise PlacementError("the placement is neither flags nor the path of a file; give one of them")
     path = Path(source)
     try:
         if path.stat().st_size > MAX_FILE_BYTES:
@@ -43,7 +46,15 @@ def read_source(source: str) -> tuple[str, str]:
 
 def is_placement_file(text: str) -> bool:
     """Whether a text is a placement of ours, or at least meant to be one."""
-    return text.lstrip().startswith("{")
+    return text.lstrip().startswith("{") and not is_config(text)
+
+
+def parse_kept(rules: Rules, where: str) -> Parsed:
+    """Rules that a placement file holds. Raises: PlacementError: of a tool that is not known here, or no rules."""
+    tool = next((one for one in TOOLS if one == rules.tool), None)
+    if tool is None:
+        raise PlacementError(f"{where}: rules of {rules.tool[:40]!r} are not known here; this program reads {', '.join(TOOLS)}")
+    return parse(rules.text or to_text(rules.words), where, tool)
 
 
 def resolve_source(
@@ -56,10 +67,10 @@ def resolve_source(
     """
     text, where = read_source(source)
     if not is_placement_file(text):
-        return resolve(parse_flags(text), spec, graph, file, gpus, options)
+        return parse(text, where).resolve(spec, graph, file, gpus, options)
     rules = rules_of(text, where)
     if rules is not None and not has_units(text, where):
-        return resolve(parse_words(rules.words), spec, graph, file, gpus, options)
+        return parse_kept(rules, where).resolve(spec, graph, file, gpus, options)
     placement = from_json(text, spec, gpus, options, where)
     places = dict(placement.units)
     tensors = {use.name: name_of(places[use.unit]) for use in reversed(tensor_uses(graph))}

@@ -27,8 +27,9 @@ from engine.graph.ops import (
     Split,
 )
 from engine.program.lane_transfer import LaneRecv, LaneSend
+from engine.program.pooling import PoolSplit
 
-LaneInput = Op | LaneSend | LaneRecv
+LaneInput = Op | PoolSplit | LaneSend | LaneRecv
 """What the ops of a lane are made from."""
 
 _INPUTS = ("x", "y", "z", "k", "v", "q", "gate", "up", "share", "beta", "alpha")
@@ -66,6 +67,8 @@ def reads(op: LaneInput) -> tuple[Buffer, ...]:
             return op.buffers
         case LaneRecv():
             return ()
+        case PoolSplit():
+            return (op.chosen,)
         case Embed():
             return ()
         case Norm() | Linear() | Rope() | OutRows() | Route() | LatentStore() | Split():
@@ -86,9 +89,11 @@ def reads(op: LaneInput) -> tuple[Buffer, ...]:
             return (op.x, op.y, *(() if op.share is None else (op.share,)))
 
 
-def writes(op: Op) -> tuple[Buffer, ...]:
+def writes(op: Op | PoolSplit) -> tuple[Buffer, ...]:
     """The buffers that an op fills or changes."""
     match op:
+        case PoolSplit():
+            return (op.here, op.there)
         case Route():
             return (op.chosen, op.weights)
         case Split():
@@ -101,7 +106,7 @@ def writes(op: Op) -> tuple[Buffer, ...]:
             return (op.out,)
 
 
-def substitute(op: Op, names: Mapping[str, str]) -> Op:
+def substitute(op: Op | PoolSplit, names: Mapping[str, str]) -> Op | PoolSplit:
     """The op with other names for some of its buffers."""
     changes: dict[str, Any] = {}
     for field in fields(op):

@@ -52,6 +52,7 @@ from engine.program.lane_ops import (
     Weight,
 )
 from engine.program.lane_transfer import Choice, LaneChosen, LaneRecv, LaneSend, LaneTell
+from engine.program.pooling import PoolSplit
 
 Phase = Literal["decode", "prefill"]
 
@@ -142,6 +143,8 @@ class _Fuser:
                 self._out.append(LaneGatedAct(op.unit, op.gate, op.up, op.out, op.act, self._late))
             case Add():
                 self._out.append(LaneAdd(op.unit, op.x, op.y, self._late, op.share))
+            case PoolSplit():
+                self._split(op)
             case Experts():
                 return self._experts(i, op)
             case LatentAttention():
@@ -261,6 +264,13 @@ class _Fuser:
         table = Buffer(f"{chosen.name}.table", n_experts) if self._style == "cpu" else None
         return Choice(table, n_experts, chosen.width, chosen, weights)
 
+    def _split(self, op: PoolSplit) -> None:
+        """Becomes a part of the router's op."""
+        at = next(i for i, one in enumerate(self._out) if isinstance(one, LaneRoute) and one.choice.chosen == op.chosen)
+        route = self._out[at]
+        assert isinstance(route, LaneRoute)
+        self._out[at] = replace(route, pool=op)
+
     def _send(self, op: LaneSend) -> None:
         """A send, behind what makes the table of a choice that it names readable to others."""
         for buffer in op.buffers:
@@ -284,7 +294,9 @@ class _Fuser:
         source, acts = self._input(op, op.x, tuple(self._weights_reading(op.x.name)))
         hidden = Buffer(f"{op.out.name}.hidden", op.n_ff)
         self._out.append(
-            LaneExpertsUp(op.unit, source, acts, op.gate, op.up, hidden, choice, op.act, self._late, op.gate_bias, op.up_bias)
+            LaneExpertsUp(
+                op.unit, source, acts, op.gate, op.up, hidden, choice, op.act, self._late, op.gate_bias, op.up_bias, op.pooled
+            )
         )
         source, acts = self._input(op, hidden, (op.down,), choice.n_used)
         after, beside = i + 1, self._ops[i + 1] if i + 1 < len(self._ops) else None
@@ -295,8 +307,10 @@ class _Fuser:
         residual = self._ops[after] if after < len(self._ops) else None
         add = isinstance(residual, Add) and self._is_sum(residual, op, after)
         out = residual.x if add and isinstance(residual, Add) else op.out
-        extra = (op.down_bias, None, None) if beside is None else (op.down_bias, beside.y, beside.share)
-        self._out.append(LaneExpertsDown(op.unit, source, acts, op.down, out, choice, add, self._late, *extra))
+        y, share = (None, None) if beside is None else (beside.y, beside.share)
+        self._out.append(
+            LaneExpertsDown(op.unit, source, acts, op.down, out, choice, add, self._late, op.down_bias, y, share, op.pooled)
+        )
         return after + 1 if add else after
 
     def _is_sum(self, add: Add, op: Experts, at: int) -> bool:

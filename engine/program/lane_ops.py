@@ -19,6 +19,7 @@ from engine.program.lane_transfer import (
     transfer_reads,
     transfer_writes,
 )
+from engine.program.pooling import PoolSplit
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +146,10 @@ class LaneLinear:
 
 @dataclass(frozen=True, slots=True)
 class LaneRoute:
-    """scores = router x; then picks experts for every row. acts None: see LaneLinear."""
+    """scores = router x; then picks experts for every row. acts None: see LaneLinear.
+
+    pool: the choice is also told apart by who computes it.
+    """
 
     unit: UnitId
     source: Source
@@ -154,13 +158,14 @@ class LaneRoute:
     choice: Choice
     routing: Routing
     out_rows: bool
+    pool: PoolSplit | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class LaneExpertsUp:
     """out = act(gate x) * up x * weight of the slot, a row a slot: n_used rows per row of the step, on the CPU grouped by expert.
 
-    gate and up may name one tensor, see `engine.arch.spec.MoeFfn`.
+    gate and up may name one tensor, see `engine.arch.spec.MoeFfn`. pooled: see `engine.graph.ops.Experts`.
     """
 
     unit: UnitId
@@ -174,6 +179,7 @@ class LaneExpertsUp:
     out_rows: bool
     gate_bias: str | None = None
     up_bias: str | None = None
+    pooled: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +197,7 @@ class LaneExpertsDown:
     bias: str | None = None
     beside: Buffer | None = None
     share: Buffer | None = None
+    pooled: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -341,7 +348,8 @@ def writes(op: LaneOp) -> tuple[Buffer, ...]:
     """Buffers that the op fills or changes."""
     match op:
         case LaneRoute():
-            return (op.router.out, *op.choice.buffers)
+            pool = () if op.pool is None else (op.pool.here, op.pool.there)
+            return (op.router.out, *op.choice.buffers, *pool)
         case (
             LaneEmbed()
             | LaneNorm()

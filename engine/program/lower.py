@@ -95,7 +95,9 @@ def _lane(sketch: LaneOutline, ops: tuple[LaneOp, ...], stay: Stay, max_rows: in
 def _words(ops: Sequence[LaneOp]) -> frozenset[str]:
     """Names of the buffers that hold ids of experts."""
     choosing = (LaneRoute, LaneExpertsUp, LaneExpertsDown, LaneChosen, LaneTell)
-    return frozenset(op.choice.chosen.name for op in ops if isinstance(op, choosing))
+    pools = (op.pool for op in ops if isinstance(op, LaneRoute) and op.pool is not None)
+    names = {op.choice.chosen.name for op in ops if isinstance(op, choosing)}
+    return frozenset(names | {buffer.name for pool in pools for buffer in (pool.here, pool.there)})
 
 
 def _unprepared(ops: tuple[LaneOp, ...], act_of: ActsOf) -> list[LaneOp]:

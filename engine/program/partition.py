@@ -16,6 +16,7 @@ from engine.graph.ops import Add, Buffer, Experts, Op, OutRows
 from engine.placement.placement import Device, Placement
 from engine.program.dataflow import LaneInput, reads, substitute, writes
 from engine.program.lane_transfer import LaneRecv, LaneSend
+from engine.program.pooling import PoolSplit, with_pools
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +53,7 @@ def partition(ops: Sequence[Op], placement: Placement) -> tuple[Part, ...]:
     """
     homes = {unit: placement.device_of(unit) for unit in dict.fromkeys(op.unit for op in ops)}
     _check(homes)
-    return _Partition(_sums_apart(ops, homes), homes).run()
+    return _Partition(_sums_apart(with_pools(ops, placement, homes), homes), homes).run()
 
 
 def _check(homes: Mapping[UnitId, Device]) -> None:
@@ -62,7 +63,7 @@ def _check(homes: Mapping[UnitId, Device]) -> None:
             raise PlacementError(f"{unit} is placed on {device} and mixer.{unit.layer} on {mixer}; they must lie together")
 
 
-def _sums_apart(ops: Sequence[Op], homes: Mapping[UnitId, Device]) -> Sequence[Op]:
+def _sums_apart(ops: Sequence[Op | PoolSplit], homes: Mapping[UnitId, Device]) -> Sequence[Op | PoolSplit]:
     """Adds what a shared expert made to the stream before what the others made, where these come from another device.
 
     x += out + beside becomes x += beside, x += out: the first is done while the other device computes.
@@ -72,14 +73,15 @@ def _sums_apart(ops: Sequence[Op], homes: Mapping[UnitId, Device]) -> Sequence[O
         beside, last = ops[i + 1], ops[i + 2]
         if not isinstance(op, Experts) or not isinstance(beside, Add) or not isinstance(last, Add):
             continue
-        far = homes[op.unit] not in (homes[beside.unit], homes[UnitId("shared", op.unit.layer)])
-        if far and beside.x == op.out and last.y == op.out and last.share is None:
+        if beside.x != op.out or last.y != op.out or last.share is not None:
+            continue
+        if homes[op.unit] not in (homes[beside.unit], homes.get(UnitId("shared", op.unit.layer), homes[beside.unit])):
             found[i + 1] = replace(beside, x=last.x)
     return found
 
 
 class _Partition:
-    def __init__(self, ops: Sequence[Op], homes: Mapping[UnitId, Device]) -> None:
+    def __init__(self, ops: Sequence[Op | PoolSplit], homes: Mapping[UnitId, Device]) -> None:
         self._ops = ops
         self._homes = homes
         self._held: dict[str, _Held] = {}
@@ -97,7 +99,7 @@ class _Partition:
                 self._held[buffer.name] = _Held({device}, device, i)
         return tuple(self._part(device, lane, picked) for device, lane in self._lanes.items())
 
-    def _device(self, op: Op) -> Device:
+    def _device(self, op: Op | PoolSplit) -> Device:
         """Where the op runs: with its unit; what only picks or adds, where all that it reads lies."""
         home = self._homes[op.unit]
         if isinstance(op, OutRows | Add):
@@ -106,7 +108,7 @@ class _Partition:
                 return min(common)
         return home
 
-    def _bring(self, i: int, op: Op, device: Device, picked: int) -> None:
+    def _bring(self, i: int, op: Op | PoolSplit, device: Device, picked: int) -> None:
         """Sends the device what the op reads and it does not hold."""
         missing: dict[Device, list[Buffer]] = {}
         for buffer in dict.fromkeys(reads(op)):

@@ -94,6 +94,7 @@ def _route(to: Row, op: LaneRoute) -> Flag:
     to.output(0, op.router.out)
     to.bias(0, op.router.bias)
     to.choice(op.choice)
+    to.tally(op.unit.layer)
     routing = op.routing
     to.row["n_groups"], to.row["n_groups_used"], to.row["weight_scale"] = routing.n_groups, routing.n_groups_used, routing.scale
     if routing.bias is not None:
@@ -181,7 +182,8 @@ def _delta(to: Row, op: LaneDelta) -> Flag:
     taps = to.memory.weights.transposed(op.conv, shape.n_taps)
     to.keep.append(taps)
     row["conv_w"], row["dt"], row["decay"] = taps.ctypes.data, to.vector(op.dt), to.vector(op.a)
-    row["state"], row["state_stride"] = to.memory.states.layers[op.layer], to.memory.states.slot_bytes
+    state = to.memory.states.layers[op.layer]
+    row["state"], row["state_stride"] = state.address, state.slot_bytes
     flags = Flag.TILED if shape.tiled else Flag(0)
     flags |= Flag.JOINED if shape.joined else Flag(0)
     return flags | (Flag.PAIRED if shape.paired else Flag(0))

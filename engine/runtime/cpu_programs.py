@@ -56,10 +56,12 @@ class CpuPrograms:
         f32: bool,
         room: Callable[[int], Room] | None = None,
         weight_bytes: int = 0,
+        beside: CpuPrograms | None = None,
     ) -> None:
         """Compiles and starts the workers. n_blocks: of each cache group. room: who gives so many bytes for the buffers.
 
-        weight_bytes: of all tensors that the lanes read.
+        weight_bytes: of all tensors that the lanes read. beside: programs of the same model, whose team works here too where it
+        is the same, never at once.
 
         Raises:
             OutOfMemory: no room for the buffers. UnsupportedModel, GgufError: see `Weights`.
@@ -72,7 +74,11 @@ class CpuPrograms:
         why = "the working memory", "choose a smaller prefill chunk"
         self.arena = allocate(nbytes, *why) if self._room is None else self._room.arena
         self._memory = memory  # programs point into it
-        self._pool = Pool(workers.cores)
+        shared = None if beside is None else beside.team
+        if shared is not None and shared.cores != workers.cores:
+            shared = None
+        self._pool = shared or Pool(workers.cores)
+        self._owns_team = shared is None
         self._tables = np.zeros((len(n_blocks), 1, -(-n_ctx // BLOCK)), np.int32)
         self.compiled: list[Compiled | None] = []
         for plan, lane in zip(plans, lanes, strict=True):
@@ -106,10 +112,21 @@ class CpuPrograms:
             self._tables[:, i, used : used + 1] = -1
         return self._tables
 
+    @property
+    def team(self) -> Pool | None:
+        """The workers; None once closed."""
+        return self._pool if self.compiled else None
+
+    def take_team(self, other: CpuPrograms) -> None:
+        """The workers of the other programs end with these from now on, where both share them."""
+        if other._pool is self._pool:
+            self._owns_team, other._owns_team = True, False
+
     def close(self) -> None:
-        """Ends the workers and drops the programs. Idempotent."""
+        """Drops the programs, and ends the workers unless they are others' too. Idempotent."""
         self.compiled.clear()
-        self._pool.close()
+        if self._owns_team:
+            self._pool.close()
         if self._room is not None:
             self._room.close()
 

@@ -52,31 +52,41 @@ def derive(weights: Weights, part: HeadMatrices, *, f32: bool) -> tuple[npt.NDAr
 
 
 class DerivedWeights:
-    """Owns what it makes; addresses are valid as long as it lives."""
+    """Keeps what it makes; addresses are valid as long as it lives."""
 
-    def __init__(self, weights: Weights, parts: Iterable[HeadMatrices], abort: AbortFlag, *, f32: bool) -> None:
-        """Makes derived weights of `parts`. f32: see `derived_format`.
+    def __init__(
+        self,
+        weights: Weights,
+        parts: Iterable[HeadMatrices],
+        abort: AbortFlag,
+        *,
+        f32: bool,
+        beside: DerivedWeights | None = None,
+    ) -> None:
+        """Makes derived weights of `parts`. f32: see `derived_format`. beside: what it has already is shared with it.
 
         Raises:
             Cancelled: the flag was set. UnsupportedModel, GgufError: see `Weights`.
         """
-        self._kept: list[npt.NDArray[np.uint8]] = []
-        self._made: dict[HeadMatrices, DerivedWeight] = {}
+        known = {} if beside is None else beside._made
+        self._made: dict[HeadMatrices, tuple[npt.NDArray[np.uint8], DerivedWeight]] = {}
         for part in parts:
             if abort.is_set:
                 raise Cancelled("loading was stopped")
+            if part in known:
+                self._made[part] = known[part]
+                continue
             raw, form = derive(weights, part, f32=f32)
-            self._kept.append(raw)
-            self._made[part] = DerivedWeight(raw.ctypes.data, form.ggml_id, form.row_bytes(part.n_in), raw.nbytes)
+            self._made[part] = raw, DerivedWeight(raw.ctypes.data, form.ggml_id, form.row_bytes(part.n_in), raw.nbytes)
 
     def of(self, part: HeadMatrices) -> DerivedWeight:
         """What was made for `part`."""
-        return self._made[part]
+        return self._made[part][1]
 
     @property
     def nbytes(self) -> int:
         """Bytes of all of them."""
-        return sum(one.nbytes for one in self._made.values())
+        return sum(one.nbytes for _, one in self._made.values())
 
 
 def _turned(part: HeadMatrices, values: F32) -> F32:

@@ -15,6 +15,7 @@ from engine.graph.ops import Buffer
 from engine.program.lane_ops import Heads, Source
 from engine.program.lane_transfer import Choice
 from engine.program.plan import Lane
+from engine.runtime.choices import StepChoices
 from engine.runtime.derived import DerivedWeights
 from engine.runtime.kv_cache import LayerCache
 from engine.runtime.rope_table import RopeTables
@@ -103,6 +104,7 @@ class Memory:
     k_type: int  # ld_kv_type
     v_type: int
     states: StatePool
+    choices: StepChoices | None = None
 
 
 @dataclass(slots=True)
@@ -196,6 +198,12 @@ class Row:
         self.row["n_experts"], self.row["n_used"] = choice.n_experts, choice.n_used
         assert choice.table is not None, "a choice of a lane of a GPU"
         self.row["routes_offset"] = self.lane.slots[choice.table.name].offset
+
+    def tally(self, layer: int) -> None:
+        """Where a router leaves what it chose."""
+        choices = self.memory.choices
+        if choices is not None:
+            self.row["tally_ids"], self.row["tally_counts"] = choices.ids_address(layer), choices.counts_address(layer)
 
     def input(self, source: Source, acts: Buffer | None) -> Flag:
         """The input of linears: prepared for all, or each worker's own stage."""

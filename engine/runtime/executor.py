@@ -9,21 +9,17 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from engine.arch.spec import ModelSpec
 from engine.errors import Cancelled, InvalidRequest
-from engine.graph.ops import Graph
-from engine.placement.options import KV_TYPES
-from engine.placement.placement import Placement
 from engine.program.plan import Lane, Plan
-from engine.runtime.buckets import lower_all, pick
+from engine.runtime.buckets import pick
+from engine.runtime.choices import StepChoices
 from engine.runtime.cpu_programs import CpuPrograms, not_finite, refused
-from engine.runtime.derived import DerivedWeights, derived_parts
-from engine.runtime.descriptor import Memory
-from engine.runtime.kv_cache import BLOCK, KvCache
-from engine.runtime.rope_table import RopeTables
+from engine.runtime.measured import StepTimes, cpu_part
+from engine.runtime.pool_keeper import PoolKeeper
+from engine.runtime.residency import Holding
+from engine.runtime.source import ModelSource
 from engine.runtime.states import StatePool
 from engine.runtime.step import StepBatch
-from engine.runtime.weights import Weights
 from kernels_pyx.executor import AbortFlag
 
 
@@ -31,7 +27,11 @@ class PlanRunner(Protocol):
     """What runs the plans of a model, wherever its parts lie."""
 
     profile: bool
+    measure: bool
+    measured: StepTimes | None
     last_step_s: float
+    choices: StepChoices
+    pools: PoolKeeper | None
 
     @property
     def plans(self) -> tuple[Plan, ...]:
@@ -43,6 +43,12 @@ class PlanRunner(Protocol):
     def op_times(self) -> tuple[tuple[str, float], ...]:
         """(op, seconds) of the last step that ran while `profile` was set."""
 
+    def holdings(self) -> tuple[Holding, ...]:
+        """What is held on GPUs by now."""
+
+    def settle(self) -> None:
+        """What this was built beside is about to go."""
+
     def close(self) -> None:
         """Gives everything back."""
 
@@ -52,39 +58,25 @@ class Executor:
 
     def __init__(
         self,
-        spec: ModelSpec,
-        graph: Graph,
-        placement: Placement,
-        weights: Weights,
-        cache: KvCache,
+        source: ModelSource,
+        plans: tuple[Plan, ...],
+        cpu: CpuPrograms,
         states: StatePool,
-        types: dict[str, int],
+        choices: StepChoices,
         abort: AbortFlag,
-        *,
-        n_ctx: int,
-        prefill_chunk: int,
-        f32: bool,
     ) -> None:
-        """Compiles every phase and bucket and starts the workers. types: ggml type id of each tensor.
-
-        Raises:
-            InvalidRequest: a chunk size that is out of range. OutOfMemory: no room for the buffers.
-            UnsupportedModel, GgufError: see `Weights`. Cancelled: the flag was set while weights were derived.
-        """
-        self.plans = lower_all(spec, graph, placement, types, prefill_chunk, f32=f32)
-        self._n_vocab = spec.n_vocab
+        """cpu: the programs of the plans, which it owns from now on. choices: where they write them. abort: stops every step."""
+        self.plans = plans
+        self._n_vocab = source.spec.n_vocab
         self._abort = abort
         self._states = states
         self.last_step_s = 0.0
-        self.profile = False
+        self.profile = self.measure = False
+        self.measured: StepTimes | None = None
         self._times: tuple[tuple[str, float], ...] = ()
-        self.ropes = RopeTables(weights, -(-n_ctx // BLOCK) * BLOCK)
-        self.derived = DerivedWeights(weights, derived_parts(spec), abort, f32=f32)
-        k_type, v_type = KV_TYPES.index(placement.k_type), KV_TYPES.index(placement.v_type)
-        memory = Memory(weights, self.derived, self.ropes, cache.layers, k_type, v_type, states)
-        n_blocks = [group.n_blocks for group in cache.groups]
-        self._cpu = CpuPrograms(self.plans, memory, placement.workers, n_blocks, n_ctx=n_ctx, f32=f32)
-        self.workspace_bytes = self._cpu.workspace_bytes
+        self.choices = choices
+        self.pools: PoolKeeper | None = None
+        self._cpu = cpu
 
     def step(self, batch: StepBatch) -> npt.NDArray[np.float32]:
         """Logits [n_out, n_vocab] f32 of the rows that the batch names.
@@ -97,10 +89,11 @@ class Executor:
             raise InvalidRequest("the model is closed")
         if self._abort.is_set:
             raise Cancelled("the step was stopped")
-        chosen = self._cpu.compiled[pick(self.plans, batch)]
+        index = pick(self.plans, batch)
+        chosen = self._cpu.compiled[index]
         assert chosen is not None
         logits = np.empty((len(batch.out_rows), self._n_vocab), np.float32)
-        times = np.zeros(chosen.program.n_ops, np.int64) if self.profile else None
+        times = np.zeros(chosen.program.n_ops, np.int64) if self.profile or self.measure else None
         n_seqs, use = len(batch.block_tables), batch.states
         if self._states.n_slots and use is None:
             use = self._states.own(n_seqs)
@@ -122,17 +115,27 @@ class Executor:
         self.last_step_s = time.perf_counter() - started
         if times is not None:
             self._times = named_times(chosen.lane, times)
+            part, ops = cpu_part(chosen.lane, times)
+            self.measured = StepTimes((part,), ops)
         if aborted:
             raise Cancelled("the step was stopped")
         if bad_op >= 0:
             raise not_finite(chosen.lane, bad_op)
         if batch.states is None:
             self._states.done(n_seqs)
+        self.choices.read(batch, self.plans[index])
         return logits
 
     def op_times(self) -> tuple[tuple[str, float], ...]:
         """(op, seconds) of the last step that ran while `profile` was set."""
         return self._times
+
+    def holdings(self) -> tuple[Holding, ...]:
+        """Nothing is held on GPUs."""
+        return ()
+
+    def settle(self) -> None:
+        """Nothing is taken from others later."""
 
     def close(self) -> None:
         """Ends the workers and drops the programs. Idempotent."""

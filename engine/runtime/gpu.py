@@ -9,6 +9,8 @@ from __future__ import annotations
 import math
 import os
 import re
+import threading
+import weakref
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -139,19 +141,65 @@ def _clear_libraries() -> None:
         clear()
 
 
-class GpuMemory:
-    """All that a model holds on one device, by owner. Tensors live until they are given back or the whole is closed."""
+class Ledger:
+    """All that is held on one device, each tensor once, whoever shares it. For any thread."""
 
-    def __init__(self, device: GpuDevice) -> None:
-        self.device = device
-        self._held: defaultdict[Owner, list[Tensor]] = defaultdict(list)
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self._users: dict[int, int] = {}
         self._small = 0
         self._large = 0
+        _ledgers.add(self)
 
     @property
     def nbytes(self) -> int:
-        """Bytes that the allocator takes for what is held."""
+        """Bytes that the allocator takes for it."""
         return -(-self._small // SEGMENT) * SEGMENT + self._large
+
+    def take(self, tensor: Tensor) -> None:
+        """One more holder of a tensor."""
+        with self.lock:
+            users = self._users.get(id(tensor), 0)
+            self._users[id(tensor)] = users + 1
+            if not users:
+                self._count(tensor.nbytes, 1)
+
+    def drop(self, tensor: Tensor) -> None:
+        """One holder less."""
+        with self.lock:
+            self._users[id(tensor)] -= 1
+            if not self._users[id(tensor)]:
+                del self._users[id(tensor)]
+                self._count(tensor.nbytes, -1)
+
+    def _count(self, nbytes: int, sign: int) -> None:
+        if nbytes <= SMALL_BYTES:
+            self._small += sign * -(-nbytes // SMALL_ROUND) * SMALL_ROUND
+        else:
+            self._large += sign * -(-nbytes // SEGMENT) * SEGMENT
+
+
+_ledgers: weakref.WeakSet[Ledger] = weakref.WeakSet()
+"""Of all devices: what libraries keep goes when nothing of ours is on any of them, for captured graphs point into it."""
+
+
+class GpuMemory:
+    """What one holder has on a device, by owner. Tensors live until all that hold them gave them back or were closed."""
+
+    def __init__(self, device: GpuDevice, ledger: Ledger | None = None) -> None:
+        """ledger: of the device, None: nothing else of ours is there."""
+        self.device = device
+        self.ledger = ledger or Ledger()
+        self._held: defaultdict[Owner, list[Tensor]] = defaultdict(list)
+
+    def beside(self) -> GpuMemory:
+        """Another holder on the same device."""
+        return GpuMemory(self.device, self.ledger)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that the allocator takes for what is held on the device."""
+        return self.ledger.nbytes
 
     @property
     def free(self) -> int:
@@ -165,11 +213,17 @@ class GpuMemory:
 
     def held(self, owner: Owner) -> int:
         """Bytes of one owner, without what rounding adds."""
-        return sum(tensor.nbytes for tensor in self._held[owner])
+        with self.ledger.lock:
+            return sum(tensor.nbytes for tensor in self._held[owner])
 
     def owners(self) -> tuple[Owner, ...]:
         """Who holds something."""
         return tuple(owner for owner, tensors in self._held.items() if tensors)
+
+    def require(self, nbytes: int, what: str) -> None:
+        """Raises OutOfDeviceMemory where so much is not free."""
+        if nbytes > self.free:
+            raise self._full(what, nbytes)
 
     def allocate(self, shape: tuple[int, ...], dtype: torch.dtype, owner: Owner, what: str, *, zeroed: bool = False) -> Tensor:
         """A tensor of the device, uninitialised unless zeroed. what: its name in the sentence of an error.
@@ -178,26 +232,31 @@ class GpuMemory:
             OutOfDeviceMemory: nothing has changed. DeviceLost.
         """
         nbytes = math.prod(shape) * dtype.itemsize
-        if nbytes > self.free:
-            raise self._full(what, nbytes)
         make = torch.zeros if zeroed else torch.empty
-        try:
-            with guarded(self.device):
-                tensor = make(shape, dtype=dtype, device=self.device.torch_device)
-        except OutOfDeviceMemory as error:
-            raise self._full(what, nbytes) from error
-        except RuntimeError as error:  # the CPU's allocator
-            if not self.device.emulated:
-                raise
-            raise self._full(what, nbytes) from error
-        self._held[owner].append(tensor)
-        self._count(nbytes, 1)
-        return tensor
+        with self.ledger.lock:
+            self.require(nbytes, what)
+            try:
+                with guarded(self.device):
+                    tensor = make(shape, dtype=dtype, device=self.device.torch_device)
+            except OutOfDeviceMemory as error:
+                raise self._full(what, nbytes) from error
+            except RuntimeError as error:  # the CPU's allocator
+                if not self.device.emulated:
+                    raise
+                raise self._full(what, nbytes) from error
+            return self.share(tensor, owner)
 
-    def allocate_together(self, parts: Sequence[Part], owner: Owner, what: str, *, zeroed: bool = False) -> list[Tensor]:
-        """Tensors of these shapes and types in one piece, each from a multiple of ALIGN on.
+    def share(self, tensor: Tensor, owner: Owner) -> Tensor:
+        """Holds a tensor too that another holder has on this device."""
+        with self.ledger.lock:
+            self._held[owner].append(tensor)
+            self.ledger.take(tensor)
+            return tensor
 
-        A piece of its own for each would take up to 2 MiB more than it holds: 190 MB for the caches of 48 layers.
+    def piece(self, parts: Sequence[Part], owner: Owner, what: str, *, zeroed: bool = False) -> tuple[Tensor, list[Tensor]]:
+        """One tensor, which is what is held, and within it tensors of these shapes and types, each from a multiple of ALIGN on.
+
+        A piece of its own for each would take up to 2 MiB more than it holds.
 
         Raises:
             OutOfDeviceMemory, DeviceLost: see `allocate`.
@@ -205,10 +264,11 @@ class GpuMemory:
         sizes = [math.prod(shape) * dtype.itemsize for shape, dtype in parts]
         starts = list(accumulate((-(-nbytes // ALIGN) * ALIGN for nbytes in sizes), initial=0))
         if not starts[-1]:
-            return [torch.empty(shape, dtype=dtype, device=self.device.torch_device) for shape, dtype in parts]
+            room = torch.empty(0, dtype=torch.uint8, device=self.device.torch_device)
+            return self.share(room, owner), [torch.empty(shape, dtype=dtype, device=room.device) for shape, dtype in parts]
         room = self.allocate((starts[-1],), torch.uint8, owner, what, zeroed=zeroed)
         pieces = [room[start : start + nbytes] for start, nbytes in zip(starts, sizes, strict=False)]
-        return [piece.view(dtype).view(shape) for piece, (shape, dtype) in zip(pieces, parts, strict=True)]
+        return room, [piece.view(dtype).view(shape) for piece, (shape, dtype) in zip(pieces, parts, strict=True)]
 
     def allocator(self, owner: Owner, what: str) -> Allocate:
         """`allocate` as kernels call it: with the name of a dtype."""
@@ -219,26 +279,25 @@ class GpuMemory:
         return allocate
 
     def give_back(self, tensor: Tensor, owner: Owner) -> None:
-        """Drops one tensor that `allocate` made."""
-        kept = [one for one in self._held[owner] if one is not tensor]
-        if len(kept) < len(self._held[owner]):
-            self._held[owner] = kept
-            self._count(tensor.nbytes, -1)
+        """Drops one tensor."""
+        with self.ledger.lock:
+            kept = [one for one in self._held[owner] if one is not tensor]
+            if len(kept) < len(self._held[owner]):
+                self._held[owner] = kept
+                self.ledger.drop(tensor)
 
     def close(self) -> None:
         """Drops everything. Idempotent. Whoever still holds one of the tensors keeps its memory."""
-        self._held.clear()
-        self._small = self._large = 0
+        with self.ledger.lock:
+            for tensors in self._held.values():
+                for tensor in tensors:
+                    self.ledger.drop(tensor)
+            self._held.clear()
         if not self.device.emulated:
             with suppress(RuntimeError):  # a lost device has nothing to give back
-                _clear_libraries()
+                if not any(ledger.nbytes for ledger in _ledgers):
+                    _clear_libraries()
                 torch.cuda.empty_cache()
-
-    def _count(self, nbytes: int, sign: int) -> None:
-        if nbytes <= SMALL_BYTES:
-            self._small += sign * -(-nbytes // SMALL_ROUND) * SMALL_ROUND
-        else:
-            self._large += sign * -(-nbytes // SEGMENT) * SEGMENT
 
     def _full(self, what: str, nbytes: int) -> OutOfDeviceMemory:
         return OutOfDeviceMemory(what, str(self.device), nbytes, self.free)

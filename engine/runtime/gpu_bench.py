@@ -8,14 +8,15 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from engine.graph.ops import Buffer
-from engine.program.lane_ops import Turn, Weight
+from engine.program.lane_ops import LaneRoute, Turn, Weight
 from engine.program.lane_transfer import Choice, LaneRecv, LaneSend
 from engine.program.plan import Lane
+from engine.runtime.expert_slots import ExpertSlots
 from engine.runtime.gpu_buffers import LaneTensors
 from engine.runtime.gpu_cache import GpuCache
 from engine.runtime.gpu_weights import GpuWeights
 from engine.triton_kernels.kernels import Kernels
-from engine.triton_kernels.tensors import Acts, Matrix, NormWeight, StepInputs
+from engine.triton_kernels.tensors import Acts, Matrix, NormWeight, Pooled, StepInputs, Tally
 from engine.triton_kernels.tensors import Choice as Chosen
 
 Run = Callable[[], None]
@@ -31,6 +32,7 @@ class Resident:
     kernels: Kernels
     weights: GpuWeights
     cache: GpuCache
+    pools: ExpertSlots | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +48,8 @@ class Bench:
     before: Mapping[int, Run]
     behind: Mapping[int, Run]
     """By op, what is called before or behind it."""
+    noted: Callable[[int, int], Tally | None]
+    """(layer, rows of its router) to where its choice is noted."""
 
     def of(self, buffer: Buffer) -> Tensor:
         """The tensor of a buffer."""
@@ -78,6 +82,19 @@ class Bench:
 
     def chosen(self, choice: Choice) -> Chosen:
         return Chosen(self.of(choice.chosen), self.of(choice.weights))
+
+    @property
+    def pools(self) -> ExpertSlots:
+        """The pools of experts on this GPU."""
+        found = self.resident.pools
+        assert found is not None, "a pool that was not made"
+        return found
+
+    def pooled(self, op: LaneRoute) -> Pooled | None:
+        """Where a router tells who computes what it chose."""
+        if op.pool is None:
+            return None
+        return Pooled(self.pools.slot_of(op.unit.layer), self.of(op.pool.here), self.of(op.pool.there))
 
     def turn(self, turn: Turn) -> NormWeight | None:
         return None if turn.norm is None else self.resident.weights.norm(turn.norm)

@@ -137,6 +137,8 @@ def _route(at: Bench, op: LaneRoute) -> Run:
         at.of(op.router.out),
         at.chosen(op.choice),
         op.routing,
+        at.noted(op.unit.layer, len(at.of(op.router.out))),
+        at.pooled(op),
     )
 
 
@@ -148,8 +150,9 @@ def _expert_bias(at: Bench, name: str | None, n_experts: int) -> Tensor | None:
 def _experts_up(at: Bench, op: LaneExpertsUp) -> Run:
     assert op.acts is not None
     n, width, fused = op.choice.n_experts, op.source.width, op.gate == op.up
+    matrix, bias = (at.pools.matrix, at.pools.bias) if op.pooled else (at.resident.weights.matrix, partial(_expert_bias, at))
     gate, up = (
-        at.resident.weights.matrix(name, width, n_matrices=n, part=i if fused else 0, n_parts=2 if fused else 1)
+        matrix(name, width, n_matrices=n, part=i if fused else 0, n_parts=2 if fused else 1)
         for i, name in enumerate((op.gate, op.up))
     )
     return partial(
@@ -157,8 +160,8 @@ def _experts_up(at: Bench, op: LaneExpertsUp) -> Run:
         at.acts(op.acts),
         gate,
         up,
-        _expert_bias(at, op.gate_bias, n),
-        _expert_bias(at, op.up_bias, n),
+        bias(op.gate_bias, n),
+        bias(op.up_bias, n),
         at.chosen(op.choice),
         op.act,
         at.of(op.out),
@@ -168,11 +171,12 @@ def _experts_up(at: Bench, op: LaneExpertsUp) -> Run:
 def _experts_down(at: Bench, op: LaneExpertsDown) -> Run:
     assert op.acts is not None
     n = op.choice.n_experts
+    matrix, bias = (at.pools.matrix, at.pools.bias) if op.pooled else (at.resident.weights.matrix, partial(_expert_bias, at))
     return partial(
         at.resident.kernels.experts_down,
         at.acts(op.acts),
-        at.resident.weights.matrix(op.down, op.source.width, n_matrices=n),
-        _expert_bias(at, op.bias, n),
+        matrix(op.down, op.source.width, n_matrices=n),
+        bias(op.bias, n),
         at.chosen(op.choice),
         at.of(op.out),
         add=op.add,

@@ -18,7 +18,7 @@ from engine.runtime.gpu_buffers import LaneTensors, StepShape
 from engine.runtime.gpu_exchange import Neighbours, host_views
 from engine.runtime.gpu_inputs import HostInputs, InputLayout
 from engine.runtime.gpu_lane import GpuLane, Outputs
-from engine.runtime.gpu_peers import try_peers
+from engine.runtime.gpu_peers import Peers, try_peers
 from engine.runtime.gpu_side import GpuSide
 from engine.runtime.pinned import Pinned, bytes_of
 
@@ -71,9 +71,15 @@ class Binder:
     """Binds the plans of a model. Owns the pinned memory through which steps go in and logits come out."""
 
     def __init__(
-        self, plans: tuple[Plan, ...], sides: Sequence[GpuSide], cpu: CpuPrograms | None, inputs: InputLayout, n_vocab: int
+        self,
+        plans: tuple[Plan, ...],
+        sides: Sequence[GpuSide],
+        cpu: CpuPrograms | None,
+        inputs: InputLayout,
+        n_vocab: int,
+        peers: Peers | None = None,
     ) -> None:
-        """Raises OutOfMemory, DeviceLost."""
+        """peers: what is known of the GPUs, None: it is tried out. Raises: OutOfMemory, DeviceLost."""
         self._plans = plans
         self._sides: dict[Device, GpuSide] = {side.name: side for side in sides}
         self._inputs = inputs
@@ -91,12 +97,17 @@ class Binder:
             self._slots = bytes_of(cpu.arena)
         self._words = host.bytes[: 4 * n_words].view(torch.int32)
         self._out = host.bytes[4 * n_words :].view(torch.float32)
-        self.peers = try_peers(devices)
+        self.peers = try_peers(devices) if peers is None else peers
         with_head = [lane.device for lane in plans[0].lanes if lane.logits is not None]
         self._head = next((side for side in sides if side.name in with_head), None)
         self._logits: Tensor | None = None
         if self._head is not None:
             self._logits = self._head.memory.allocate((out_words,), torch.float32, "workspace", "the logits")
+
+    @property
+    def kept(self) -> tuple[tuple[int, Bound], ...]:
+        """(index of the plan, what it is bound to) of every shape that is kept."""
+        return tuple((key[0], bound) for key, bound in tuple(self._bound.items()))
 
     def bind(self, index: int, shape: StepShape, *, beside: bool) -> Bound:
         """Plan `index` in steps of `shape`. beside: lanes run side by side where that is a gain.

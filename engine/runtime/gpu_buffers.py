@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -37,7 +37,7 @@ class LaneTensors:
 class Formats:
     """The names of the formats of a model's tensors."""
 
-    def __init__(self, names: dict[str, str]) -> None:
+    def __init__(self, names: Mapping[str, str]) -> None:
         self._names = names
 
     def of(self, tensors: Iterable[str]) -> frozenset[str]:

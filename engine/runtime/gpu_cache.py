@@ -15,7 +15,6 @@ from engine.arch.spec import Attention, DeltaNet, Mla, ModelSpec
 from engine.placement.options import KvType
 from engine.runtime.cache_groups import BLOCK, CacheGroup
 from engine.runtime.gpu import GpuMemory, Part
-from engine.runtime.residency import Owner
 from engine.triton_kernels.tensors import Cache, DeltaState
 
 GROUP = 32
@@ -35,8 +34,11 @@ class GpuCache:
         k_type: KvType,
         v_type: KvType,
         n_slots: int,
+        beside: GpuCache | None = None,
     ) -> None:
         """Zeroed, so that no stale value is ever read as a number that is not finite. layers: those that lie here.
+
+        beside: what another placement has on this device, whose layers are shared with it.
 
         Raises:
             OutOfMemory: more than the device has.
@@ -44,35 +46,52 @@ class GpuCache:
         self.caches: dict[int, Cache] = {}
         self.states: dict[int, DeltaState] = {}
         self.kv_bytes = self.kept_bytes = self.state_bytes = 0
+        self._memory = memory
+        self._rooms: dict[int, Tensor] = {}
         group_of: Mapping[int, int] = groups_of(spec)
-        mixers = {block.index: block.mixer for block in spec.blocks if block.index in layers}
-        paged = {layer: mixer for layer, mixer in mixers.items() if not isinstance(mixer, DeltaNet)}
-        recurrent = {layer: mixer for layer, mixer in mixers.items() if isinstance(mixer, DeltaNet)}
-        of_layer = {layer: _pools(mixer, groups[group_of[layer]].n_blocks + 1, k_type, v_type) for layer, mixer in paged.items()}
-        n_tokens = BLOCK * max((group.n_blocks + 1 for group in groups), default=0)
-        made = _deal(memory, of_layer, "kv", f"the cache for {n_tokens} tokens")
-        for layer, tensors in made.items():
-            group = groups[group_of[layer]]
-            self.caches[layer] = _cache(tensors, group_of[layer])
-            nbytes = sum(one.nbytes for one in tensors)
+        for block in spec.blocks:
+            index, mixer = block.index, block.mixer
+            if index not in layers:
+                continue
+            if isinstance(mixer, DeltaNet):
+                self._take_state(index, mixer, n_slots + 1, beside)
+                continue
+            group = groups[group_of[index]]
+            nbytes = self._take_cache(index, mixer, group.n_blocks + 1, group_of[index], (k_type, v_type), beside)
             kept = nbytes * (group.n_blocks - group.n_needed) // (group.n_blocks + 1)
             self.kept_bytes += kept
             self.kv_bytes += nbytes - kept
-        states = {layer: _state(mixer, n_slots + 1) for layer, mixer in recurrent.items()}
-        for layer, (inputs, matrices) in _deal(memory, states, "state", "the state of recurrent layers").items():
-            self.states[layer] = DeltaState(inputs, matrices)
-            self.state_bytes += inputs.nbytes + matrices.nbytes
+
+    def _take_cache(
+        self, layer: int, mixer: Attention | Mla, n_blocks: int, group: int, kinds: tuple[KvType, KvType], beside: GpuCache | None
+    ) -> int:
+        """The bytes of one layer's cache, shared or made in one piece: another for each part would take up to 2 MiB more."""
+        if beside is not None and layer in beside.caches:
+            self._rooms[layer] = self._memory.share(beside._rooms[layer], "kv")
+            self.caches[layer] = beside.caches[layer]
+        else:
+            what = f"the cache for {n_blocks * BLOCK} tokens"
+            self._rooms[layer], tensors = self._memory.piece(_pools(mixer, n_blocks, *kinds), "kv", what, zeroed=True)
+            self.caches[layer] = _cache(tensors, group)
+        made = self.caches[layer]
+        return sum(one.nbytes for one in (made.keys, made.values, made.k_scales, made.v_scales) if one is not None)
+
+    def _take_state(self, layer: int, mixer: DeltaNet, n_slots: int, beside: GpuCache | None) -> None:
+        if beside is not None and layer in beside.states:
+            self._rooms[layer] = self._memory.share(beside._rooms[layer], "state")
+            made = beside.states[layer]
+        else:
+            what = "the state of recurrent layers"
+            self._rooms[layer], tensors = self._memory.piece(_state(mixer, n_slots), "state", what, zeroed=True)
+            made = DeltaState(*tensors)
+        self.states[layer] = made
+        self.state_bytes += made.inputs.nbytes + made.matrices.nbytes
 
     def close(self) -> None:
         """Lets go of every tensor. Idempotent."""
         self.caches.clear()
         self.states.clear()
-
-
-def _deal(memory: GpuMemory, parts: dict[int, list[Part]], owner: Owner, what: str) -> dict[int, list[Tensor]]:
-    """The parts of each layer, all in one piece of memory."""
-    made = iter(memory.allocate_together([part for own in parts.values() for part in own], owner, what, zeroed=True))
-    return {layer: [next(made) for _ in own] for layer, own in parts.items()}
+        self._rooms.clear()
 
 
 def _pools(mixer: Attention | Mla, n_blocks: int, k_type: KvType, v_type: KvType) -> list[Part]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -17,15 +17,21 @@ import numpy.typing as npt
 
 from engine.arch.spec import ModelSpec
 from engine.errors import Cancelled, EngineBug, EngineError, InvalidRequest
-from engine.program.plan import Plan
+from engine.program.plan import Lane, Plan
+from engine.runtime.batches import parts_of
 from engine.runtime.buckets import pick
+from engine.runtime.choices import Chosen, StepChoices
 from engine.runtime.cpu_programs import CpuPrograms, not_finite, not_finite_in, refused
 from engine.runtime.gpu_bound import KEPT_OUT, Binder, Bound
 from engine.runtime.gpu_buffers import StepShape
 from engine.runtime.gpu_inputs import MAX_SEQS, InputLayout
-from engine.runtime.gpu_lane import WARM_RUNS, GpuLane
+from engine.runtime.gpu_lane import GpuLane
+from engine.runtime.gpu_peers import Peers
 from engine.runtime.gpu_side import GpuSide
 from engine.runtime.gpu_stream_marks import StreamTimes
+from engine.runtime.gpu_warmup import Shapes, Warmer, needs_warmth
+from engine.runtime.measured import StepTimes, Timing
+from engine.runtime.pool_keeper import PoolKeeper
 from engine.runtime.residency import Holding
 from engine.runtime.states import StatePool
 from engine.runtime.step import StepBatch
@@ -64,85 +70,53 @@ class GpuExecutor:
         cpu: CpuPrograms | None,
         states: StatePool,
         inputs: InputLayout,
+        choices: StepChoices,
         abort: AbortFlag,
         streamed: Plan | None,
         choice: StreamChoice,
+        peers: Peers | None = None,
     ) -> None:
         """cpu: None where it has no part in any plan, `streamed` behind the others. Owns sides and cpu from now on.
 
-        streamed: the plan of long chunks with the experts of the CPU on GPUs, see `gpu_stream`.
+        streamed: the plan of long chunks with the experts of the CPU on GPUs, see `gpu_stream`. peers: None: to be found out.
 
         Raises:
             OutOfMemory, DeviceLost.
         """
         self.plans = plans
         self.last_step_s = 0.0
-        self.profile = False
+        self.profile = self.measure = False
+        self.measured: StepTimes | None = None
+        self._timing: Timing | None = None
         self._n_vocab = spec.n_vocab
         self._sides = sides
         self._cpu = cpu
         self._states = states
+        self.choices = choices
+        pooled = [(str(side.name), side.slots) for side in sides if side.slots is not None]
+        self.pools = PoolKeeper(pooled, choices.moe) if pooled else None
         self._abort = abort
         self._times: tuple[tuple[str, float], ...] = ()
         self._rooms: list[F32] = []
         self._all_plans = plans if streamed is None else (*plans, streamed)
         self.stream_choice = choice
-        self._binder = Binder(self._all_plans, sides, cpu, inputs, spec.n_vocab)
+        self._binder = Binder(self._all_plans, sides, cpu, inputs, spec.n_vocab, peers)
+        self.warmer = Warmer(self._all_plans, len(plans), sides, self._binder)
         self.notes = self._binder.peers.notes
 
-    def warm_up(self, progress: Callable[[int, int], None]) -> None:
-        """Binds what most steps are: decode of one sequence, whole chunks of prompts; compiles and captures them on real devices.
+    @property
+    def sides(self) -> tuple[GpuSide, ...]:
+        """What each GPU has of the model."""
+        return self._sides
 
-        Other shapes are captured when they come for the first time (decode) or the second time (prompts).
+    @property
+    def peers(self) -> Peers:
+        """Which GPUs reach each other."""
+        return self._binder.peers
 
-        Raises:
-            Cancelled: the flag was set. OutOfMemory, DeviceLost.
-        """
-        for side in self._sides:
-            side.device.synchronize()  # what was cleared and copied so far was enqueued elsewhere
-        first = [i for i, plan in enumerate(self._all_plans) if plan.phase == "prefill" or plan.max_rows == 1]
-        for done, i in enumerate(first):
-            if self._abort.is_set:
-                raise Cancelled("loading was stopped")
-            progress(done, len(first))
-            rows = self._all_plans[i].max_rows
-            bound = self._binder.bind(i, StepShape(rows, 1, 1), beside=self._all_plans[i].phase == "decode")
-            if needs_warmth(self._sides):
-                self._make_ready(i, bound)
-
-    def _make_ready(self, index: int, bound: Bound) -> None:
-        """Runs what GPUs do on padding alone, so that all is compiled and all memory taken, and captures it."""
-        bound.ready = True
-        bound.host.fill(_NOTHING, None)
-        self._warm(bound, WARM_RUNS)
-        if index >= len(self.plans) or not bound.capturable:
-            return  # experts come on the way, or rows cross
-        for piece in bound.pieces:
-            lane = bound.lanes[piece.lane]
-            if lane is not None:
-                lane.capture(piece.first, piece.end)
-
-    def _is_due(self, index: int, bound: Bound) -> bool:
-        """Whether a shape that is not captured comes often enough to be worth it."""
-        bound.uses += 1
-        if bound.ready or index >= len(self.plans) or not bound.capturable or not needs_warmth(self._sides):
-            return False
-        return bound.plan.phase == "decode" or bound.uses > 1
-
-    def _warm(self, bound: Bound, times: int) -> None:
-        """Runs the pieces of GPUs; nobody waits for a CPU that has not begun."""
-        if bound.meeting is not None:
-            bound.meeting.host.stop()
-        for _ in range(times):
-            for piece in bound.pieces:
-                lane = bound.lanes[piece.lane]
-                if lane is not None:
-                    lane.run(piece.first, piece.end)
-        for side in self._sides:
-            side.stream.synchronize()
-            side.rest()
-        if bound.meeting is not None:
-            bound.meeting.reset()
+    def warm_up(self, progress: Callable[[int, int], None], abort: AbortFlag | None = None, also: Shapes = ()) -> None:
+        """See `Warmer.warm_up`. abort: None: what stops steps."""
+        self.warmer.warm_up(progress, abort or self._abort, also)
 
     def step(self, batch: StepBatch) -> F32:
         """Logits [n_out, n_vocab] f32 of the rows that the batch names.
@@ -154,7 +128,7 @@ class GpuExecutor:
         if not self._sides:
             raise InvalidRequest("the model is closed")
         if len(batch.block_tables) > MAX_SEQS:
-            return np.concatenate([self.step(part) for part in _parts(batch)])
+            return self._in_parts(batch)
         index = pick(self.plans, batch)
         if self.plans[index].phase == "prefill" and self.stream_choice.streams(len(batch.token_ids)):
             index = len(self.plans)
@@ -167,9 +141,12 @@ class GpuExecutor:
             states = self._states.own(n_seqs)
         work = _Work(index, batch, states, self._room(n_out))
         bound = self._binder.bind(index, shape, beside=fixed)
-        if self._is_due(index, bound):
-            self._make_ready(index, bound)
+        if self.warmer.is_due(index, bound):
+            self.warmer.make_ready(index, bound)
         bound.host.fill(batch, states)
+        if self.pools is not None:
+            self.pools.begin()
+        self._timing = Timing(0 if (lane := self._cpu_lane(index)) is None else len(lane.ops)) if self.measure else None
         started = time.perf_counter()
         try:
             if bound.meeting is None:
@@ -185,13 +162,32 @@ class GpuExecutor:
             for side in self._sides:
                 side.rest()
         self.last_step_s = time.perf_counter() - started
+        if self._timing is not None:
+            waited = None if bound.meeting is None else bound.meeting.waited_s()
+            self.measured = self._timing.result(self._cpu_lane(index), waited, self.last_step_s)
         if plan.phase == "prefill":
             self._learn(n_rows, streamed=index == len(self.plans))
         if self.profile and (index < len(self.plans) or needs_warmth(self._sides)):
             self._times = self._time(bound)
         if batch.states is None:
             self._states.done(n_seqs)
+        self.choices.read(batch, plan)
+        if self.pools is not None:
+            self.pools.end(self.choices.last, plan.phase, self.last_step_s)
         return work.logits
+
+    def _cpu_lane(self, index: int) -> Lane | None:
+        compiled = None if self._cpu is None else self._cpu.compiled[index]
+        return None if compiled is None else compiled.lane
+
+    def _in_parts(self, batch: StepBatch) -> F32:
+        logits: list[F32] = []
+        chosen: list[Chosen] = []
+        for part in parts_of(batch, MAX_SEQS):
+            logits.append(self.step(part))
+            chosen += self.choices.last
+        self.choices.last = tuple(chosen)
+        return np.concatenate(logits)
 
     def _learn(self, n_rows: int, *, streamed: bool) -> None:
         self.stream_choice.took(n_rows, self.last_step_s, streamed=streamed)
@@ -258,18 +254,22 @@ class GpuExecutor:
         for piece in bound.pieces:
             if self._abort.is_set:
                 raise Cancelled("the step was stopped")
-            lane = bound.lanes[piece.lane]
+            lane, began = bound.lanes[piece.lane], time.perf_counter()
             if lane is None:
                 for one in running:
                     one.stream.synchronize()
                 running, before = [], None
                 self._run_cpu(work, piece.first, piece.end)
-                continue
-            if before is not None:
-                lane.stream.after(before.stream)
-            lane.run(piece.first, piece.end)
-            before = lane
-            running.append(lane)
+            else:
+                if before is not None:
+                    lane.stream.after(before.stream)
+                lane.run(piece.first, piece.end)
+                before = lane
+                running.append(lane)
+            if self._timing is not None:
+                if lane is not None:
+                    lane.stream.synchronize()
+                self._timing.turn(str(bound.plan.lanes[piece.lane].device), time.perf_counter() - began)
         for one in running:
             one.stream.synchronize()
 
@@ -278,6 +278,9 @@ class GpuExecutor:
         for side in self._sides:
             with suppress(EngineError):
                 side.stream.synchronize()
+        if self.pools is not None:
+            with suppress(EngineError):
+                self.pools.settle()
 
     def _run_beside(self, bound: Bound, meeting: Meeting, work: _Work) -> None:
         """All lanes at once, and waits for the last."""
@@ -317,7 +320,7 @@ class GpuExecutor:
                 batch.out_rows,
                 work.logits,
                 self._abort,
-                None,
+                None if self._timing is None else self._timing.cpu_ns,
                 work.states,
                 first=first,
                 end=end,
@@ -355,45 +358,18 @@ class GpuExecutor:
             lane.stream.synchronize()
         return EngineError("the model computed non-finite values; the file is probably damaged, get it again")
 
+    def settle(self) -> None:
+        """What this was built beside is about to go: nothing is shared with it from now on that is not shared yet."""
+        for side in self._sides:
+            side.settle()
+
     def close(self) -> None:
         """Ends the workers and frees everything on every device. Idempotent."""
         self._binder.close()
+        if self.pools is not None:
+            self.pools.close()
         for side in self._sides:
             side.close()
         self._sides = ()
         if self._cpu is not None:
             self._cpu.close()
-
-
-def needs_warmth(sides: Sequence[GpuSide]) -> bool:
-    """Whether something is compiled or captured for these devices."""
-    return not all(side.device.emulated for side in sides)
-
-
-def _parts(batch: StepBatch) -> Iterator[StepBatch]:
-    """A batch of one row for each of many sequences, in parts that a step takes, its wanted rows in the order of the batch."""
-    order = np.argsort(batch.out_rows, kind="stable")
-    if not np.array_equal(order, np.arange(len(order))) or not np.array_equal(batch.seq_of_row, np.arange(len(batch.token_ids))):
-        raise InvalidRequest(f"a step of {len(batch.block_tables)} sequences whose rows are not in order; make it smaller")
-    for start in range(0, len(batch.token_ids), MAX_SEQS):
-        rows = slice(start, start + MAX_SEQS)
-        wanted = batch.out_rows[(batch.out_rows >= start) & (batch.out_rows < start + MAX_SEQS)] - start
-        yield StepBatch(
-            batch.phase,
-            batch.token_ids[rows],
-            batch.positions[rows],
-            batch.seq_of_row[rows] - start,
-            batch.block_tables[rows],
-            wanted.astype(np.int32),
-            None if batch.states is None else batch.states[rows],
-        )
-
-
-_NOTHING = StepBatch(
-    "decode",
-    np.zeros(0, np.int32),
-    np.zeros(0, np.int32),
-    np.zeros(0, np.int32),
-    (),
-    np.zeros(0, np.int32),
-)

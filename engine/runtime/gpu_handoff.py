@@ -67,6 +67,14 @@ class Meeting:
             flags.reset(0)
             self._devices[device].synchronize()
 
+    def waited_s(self) -> dict[str, float]:
+        """Seconds that each GPU waited at its flags in the step that has ended, by the card's own clock."""
+        found = {}
+        for device, flags in self.flags.items():
+            began, ended = flags.stamps.cpu().unbind(1)
+            found[str(device)] = float((ended - began).clamp(min=0).sum()) * 1e-9
+        return found
+
     def problem(self) -> EngineError | None:
         """Why the step that has ended was given up; None: it was not."""
         why = self.host.stopped

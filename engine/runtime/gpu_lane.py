@@ -29,6 +29,15 @@ class GpuStream:
         self.device = device
         self._stream = None if device.emulated else torch.cuda.Stream(device.torch_device)
         self._pool = None if device.emulated else torch.cuda.graph_pool_handle()
+        self._partner: GpuStream | None = None
+
+    def partner(self) -> GpuStream:
+        """Another one of the same device, whose partner this is: libraries keep working memory for each stream for ever, so that
+        placements that follow each other take turns with two."""
+        if self._partner is None:
+            self._partner = GpuStream(self.device)
+            self._partner._partner = self
+        return self._partner
 
     @contextmanager
     def current(self) -> Iterator[None]:
@@ -62,13 +71,19 @@ class GpuStream:
             self._stream.wait_stream(other._stream)
 
     def capture(self, calls: Sequence[Call]) -> torch.cuda.CUDAGraph:
-        """The calls as one graph. They must have run before."""
+        """The calls as one graph. They must have run before. Other threads go on with other streams meanwhile.
+
+        Not by torch's context: that waits for the whole device and gives back all memory that is kept for later.
+        """
         graph = torch.cuda.CUDAGraph()
-        on_device = torch.cuda.device(self.device.torch_device)
-        taken = torch.cuda.graph(graph, pool=self._pool, stream=self._stream, capture_error_mode="thread_local")
-        with guarded(self.device), torch.inference_mode(), on_device, taken:
-            for call in calls:
-                call.run()
+        with self.current():
+            self.synchronize()
+            graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
+            try:
+                for call in calls:
+                    call.run()
+            finally:
+                graph.capture_end()
         return graph
 
 

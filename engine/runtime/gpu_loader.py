@@ -1,107 +1,112 @@
 """A model over several devices: what goes where, in the order in which it is taken, so that a lack of room shows before anything
-is read. Imports torch; `loader` comes here only for placements with a GPU."""
+is read. Imports torch; `build` comes here only for placements with a GPU."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from engine.arch.spec import DeltaNet, HeadMatrices, ModelSpec
-from engine.errors import OutOfMemory
+from engine.arch.spec import DeltaNet, HeadMatrices
+from engine.errors import Cancelled, OutOfMemory
 from engine.estimate.states import MAX_SNAPSHOT_BYTES, SNAPSHOT_SHARE
-from engine.gguf.info import GgufFile
-from engine.graph.ops import Graph
-from engine.placement.options import KV_TYPES, LoadOptions
-from engine.placement.placement import Device, Gpu, Numa, Placement, WorkerPlan
+from engine.placement.options import LoadOptions
+from engine.placement.placement import Gpu, Numa, Placement, WorkerPlan
 from engine.program.lane_ops import LaneEmbed, LaneOp, LaneRows
 from engine.program.lane_transfer import LaneRecv, LaneSend
 from engine.program.plan import Plan
-from engine.quants.formats import BY_ID
 from engine.runtime.buckets import lower_all
+from engine.runtime.build import (
+    bring_to_cpu,
+    bytes_of_tensors,
+    cache_holdings,
+    compile_lanes,
+    turned_by_cpu,
+    turned_bytes,
+)
+from engine.runtime.choices import StepChoices
 from engine.runtime.cpu_programs import CpuPrograms, cpu_lane
 from engine.runtime.derived import DerivedWeights
-from engine.runtime.descriptor import Memory
 from engine.runtime.gpu import GpuDevice, open_gpus
 from engine.runtime.gpu_executor import GpuExecutor
 from engine.runtime.gpu_inputs import InputLayout
+from engine.runtime.gpu_peers import Peers
 from engine.runtime.gpu_side import GpuSide, Streamed, head_parts, layers_on, tensors_of
+from engine.runtime.gpu_stream import ExpertStream
+from engine.runtime.gpu_warmup import Shapes
 from engine.runtime.kv_cache import BLOCK, KvCache
 from engine.runtime.pinned import Pinned
+from engine.runtime.placed import Placed
 from engine.runtime.residency import Holding
-from engine.runtime.rope_table import RopeTables
+from engine.runtime.source import Building, ModelSource
 from engine.runtime.states import StatePool, plan_slots, snapshot_budget
 from engine.runtime.stream_choice import StreamChoice
 from engine.runtime.stream_plan import load_of, streamed_plan, without_room
-from engine.runtime.weights import Weights
-from kernels_pyx.executor import AbortFlag
 
-Progress = Callable[[str, int, int], None]
 FETCHERS = 4
+LEFT_TO_DRIVERS = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
-    """A model over devices, ready to step."""
+class _Earlier:
+    """What GPUs have of the model in the placement that runs: shares by index, what is known of them, shapes in use."""
 
-    executor: GpuExecutor
-    cache: KvCache
-    states: StatePool
-    state_slots: tuple[int, int]
-    holdings: tuple[Holding, ...]
-    names: Mapping[Device, str]
-    on_cpu: frozenset[str]
-    """The tensors that the CPU reads."""
-    notes: tuple[str, ...] = ()
-    """What of this placement could not be done."""
+    sides: Mapping[int, GpuSide]
+    peers: Peers | None
+    shapes: Shapes
+
+    @staticmethod
+    def of(beside: Placed | None) -> _Earlier:
+        if beside is None or not isinstance(beside.executor, GpuExecutor):
+            return _Earlier({}, None, ())
+        executor = beside.executor
+        return _Earlier({side.device.index: side for side in executor.sides}, executor.peers, executor.warmer.in_use)
+
+    def open(self, indices: Iterable[int]) -> tuple[GpuDevice, ...]:
+        """The devices; those in use keep what was found out when they were opened."""
+        wanted = sorted(set(indices))
+        new = {one.index: one for one in open_gpus(wanted)} if set(wanted) - set(self.sides) else {}
+        return tuple(self.sides[i].device if i in self.sides else new[i] for i in wanted)
+
+    def peers_of(self, devices: Sequence[GpuDevice]) -> Peers | None:
+        """None: they have to be tried."""
+        return self.peers if all(one.index in self.sides for one in devices) else None
 
 
-def load_placed(
-    file: GgufFile,
-    spec: ModelSpec,
-    graph: Graph,
-    options: LoadOptions,
-    placement: Placement,
-    n_ctx: int,
-    weights: Weights,
-    types: dict[str, int],
-    undo: list[Callable[[], None]],
-    progress: Progress,
-    abort: AbortFlag,
-) -> Placed:
-    """Takes room on every device, compiles, brings the weights, warms up. undo: what gives back what was taken, for failures.
+def load_placed(source: ModelSource, placement: Placement, building: Building, beside: Placed | None = None) -> Placed:
+    """Takes room on every device, compiles, brings the weights, warms up. beside: see `build`.
 
     Raises:
         OutOfMemory, PlacementError, UnsupportedModel, GgufError, ModelChanged, InvalidRequest, Cancelled, DeviceLost.
     """
-    devices = open_gpus(where.index for where in placement.devices if isinstance(where, Gpu))
-    f32, chunk = options.f32_activations, min(options.prefill_chunk, n_ctx)
-    plans = lower_all(spec, graph, placement, types, chunk, f32=f32)
+    spec, graph, options, undo = source.spec, source.graph, source.options, building.undo
+    earlier = _Earlier.of(beside)
+    devices = earlier.open(where.index for where in placement.devices if isinstance(where, Gpu))
+    plans = lower_all(spec, graph, placement, source.types, source.chunk, f32=source.f32)
     home = next((where for where in placement.devices if isinstance(where, Numa)), Numa(0))
     cpu_layers = frozenset(range(spec.n_layers)) - frozenset().union(
         *(layers_on(placement, Gpu(device.index)) for device in devices)
     )
-    cache = KvCache(spec, n_ctx, placement.k_type, placement.v_type, chunk, layers=cpu_layers)
+    kinds = (placement.k_type, placement.v_type)
+    kept = (None, None) if beside is None else (beside.cache, beside.states)
+    cache = KvCache(spec, source.n_ctx, *kinds, source.chunk, layers=cpu_layers, beside=kept[0])
     undo.append(cache.close)
-    slots = plan_slots(spec, _snapshot_budget(spec, options, devices, cpu_layers))
-    states = StatePool(spec, slots[0], layers=cpu_layers)
+    slots = beside.state_slots if beside is not None else plan_slots(spec, _snapshot_budget(source, devices, cpu_layers))
+    states = StatePool(spec, slots[0], layers=cpu_layers, beside=kept[1])
     undo.append(states.close)
-    ropes = RopeTables(weights, -(-n_ctx // BLOCK) * BLOCK)
-    inputs = InputLayout(
-        -(-n_ctx // BLOCK), tuple(group.n_blocks for group in cache.groups) or (0,), slots[0] if slots[0] else None
-    )
-    formats = {name: BY_ID[one].name for name, one in types.items()}
-    formats |= {tensor.name: tensor.type_name for tensor in file.tensors.values() if tensor.name not in formats}
-    streamed = streamed_plan(graph, placement, plans, types, options, devices)
+    scratch = tuple(group.n_blocks for group in cache.groups) or (0,)
+    inputs = InputLayout(-(-source.n_ctx // BLOCK), scratch, slots[0] if slots[0] else None)
+    choices = StepChoices(spec)
+    streamed = streamed_plan(graph, placement, plans, source.types, options, devices)
     carriers = max(1, (len(placement.workers.cores) - 2) // len(devices))
 
     def made(plan: Plan | None) -> list[GpuSide]:
         sides: list[GpuSide] = []
-        beside = None if plan is None else Streamed(plan, abort, carriers)
-        shared = (spec, placement, plans, weights, ropes, formats, cache.groups, placement.k_type, placement.v_type, slots[0])
+        passing = None if plan is None else Streamed(plan, building.steps, carriers)
+        shared = (source, placement, plans, cache.groups, slots[0], inputs, choices)
         try:
             for device in devices:
-                sides.append(GpuSide(device, *shared, inputs, streamed=beside, f32=f32))
+                sides.append(GpuSide(device, *shared, streamed=passing, beside=earlier.sides.get(device.index)))
         except BaseException:
             for side in sides:
                 side.close()
@@ -120,11 +125,13 @@ def load_placed(
     all_plans = plans if streamed is None else (*plans, streamed)
     lanes = [lane for plan in all_plans if (lane := cpu_lane(plan)) is not None]
     cpu_ops = [op for lane in lanes for op in lane.ops]
-    derived = DerivedWeights(weights, _turned(cpu_ops), abort, f32=f32)
+    known = None if beside is None else beside.derived
+    derived = DerivedWeights(source.weights, _turned(cpu_ops), building.abort, f32=source.f32, beside=known)
+    on_cpu = tensors_of(cpu_ops)
     cpu = None
     if lanes:
-        workers = workers_beside(placement.workers, cpu_ops, options, devices)
-        cpu = _compile(all_plans, placement, workers, weights, derived, ropes, cache, states, n_ctx, devices, f32=f32)
+        cpu = _compile(source, placement, cpu_ops, all_plans, on_cpu, derived, cache, states, choices, devices, beside)
+    if cpu is not None:
         undo.append(cpu.close)
     brings = [side.experts for side in sides if side.experts is not None]
     load = None
@@ -132,23 +139,37 @@ def load_placed(
         most = max(one.nbytes for one in brings)
         load = load_of(graph, streamed, placement, most, len(placement.workers.cores))
     choice = StreamChoice(options.stream_experts, load)
-    executor = GpuExecutor(spec, plans, tuple(sides), cpu, states, inputs, abort, streamed, choice)
+    known_peers = earlier.peers_of(devices)
+    executor = GpuExecutor(spec, plans, tuple(sides), cpu, states, inputs, choices, building.steps, streamed, choice, known_peers)
     undo.append(executor.close)
-    on_cpu = tensors_of(cpu_ops)
-    mapped = _bring(weights, on_cpu, sides, progress, abort)
+    brought = _bring(source, on_cpu, sides, building, beside)
     if brings:
-        choice.measured(min(one.tune() for one in brings))
-    executor.warm_up(lambda done, total: progress("warmup", done, total))
+        _tune(brings, choice, building)
+    executor.warm_up(lambda done, total: building.progress("warmup", done, total), building.abort, earlier.shapes)
+    mapped = bytes_of_tensors(source, on_cpu)
     holdings = [
         *(Holding(home, "weights", mapped, mapped=True) for _ in range(bool(mapped))),
-        Holding(home, "derived", ropes.nbytes + derived.nbytes + weights.derived_bytes),
-        *_cpu_holdings(home, cache, states),
-        *(Holding(home, "workspace", cpu.workspace_bytes) for _ in range(cpu is not None) if cpu is not None),
+        Holding(home, "derived", source.ropes.nbytes + derived.nbytes + turned_bytes(source, placement)),
+        *cache_holdings(home, cache, states),
+        *(Holding(home, "workspace", one.workspace_bytes) for one in (cpu,) if one is not None),
     ]
     if brings:
         holdings.append(Holding(home, "workspace", sum(one.pinned_bytes for one in brings)))
-    names: Mapping[Device, str] = {side.name: side.device.name for side in sides}
-    return Placed(executor, cache, states, slots, tuple(holdings), names, on_cpu, notes + executor.notes)
+    return Placed(
+        placement,
+        executor,
+        cpu,
+        derived,
+        cache,
+        states,
+        slots,
+        tuple(holdings),
+        on_cpu,
+        turned_by_cpu(graph, placement),
+        {side.name: side.device.name for side in sides},
+        notes + executor.notes,
+        brought,
+    )
 
 
 def _turned(ops: Sequence[LaneOp]) -> tuple[HeadMatrices, ...]:
@@ -157,26 +178,41 @@ def _turned(ops: Sequence[LaneOp]) -> tuple[HeadMatrices, ...]:
 
 
 def _compile(
-    plans: tuple[Plan, ...],
+    source: ModelSource,
     placement: Placement,
-    workers: WorkerPlan,
-    weights: Weights,
+    ops: Sequence[LaneOp],
+    plans: tuple[Plan, ...],
+    on_cpu: frozenset[str],
     derived: DerivedWeights,
-    ropes: RopeTables,
     cache: KvCache,
     states: StatePool,
-    n_ctx: int,
+    choices: StepChoices,
     devices: tuple[GpuDevice, ...],
-    *,
-    f32: bool,
+    beside: Placed | None,
 ) -> CpuPrograms:
-    k_type, v_type = KV_TYPES.index(placement.k_type), KV_TYPES.index(placement.v_type)
-    memory = Memory(weights, derived, ropes, cache.layers, k_type, v_type, states)
-    n_blocks = [group.n_blocks for group in cache.groups]
-    ops = [op for plan in plans if (lane := cpu_lane(plan)) is not None for op in lane.ops]
-    nbytes = sum(weights.tensor(name).nbytes for name in tensors_of(ops))
-    room = partial(Pinned, devices=devices)
-    return CpuPrograms(plans, memory, workers, n_blocks, n_ctx=n_ctx, f32=f32, room=room, weight_bytes=nbytes)
+    workers = workers_beside(placement.workers, ops, source.options, devices)
+    return compile_lanes(
+        source,
+        placement,
+        workers,
+        plans,
+        derived,
+        cache,
+        states,
+        choices,
+        room=partial(Pinned, devices=devices),
+        weight_bytes=bytes_of_tensors(source, on_cpu),
+        beside=beside,
+    )
+
+
+def _tune(brings: Sequence[ExpertStream], choice: StreamChoice, building: Building) -> None:
+    """Finds out how fast experts come. Beside steps, one that is stopped stops this too, and it stays a guess."""
+    try:
+        choice.measured(min(one.tune() for one in brings))
+    except Cancelled:
+        if building.abort.is_set or building.abort is building.steps:
+            raise
 
 
 def workers_beside(workers: WorkerPlan, ops: Sequence[LaneOp], options: LoadOptions, devices: Sequence[GpuDevice]) -> WorkerPlan:
@@ -189,37 +225,37 @@ def workers_beside(workers: WorkerPlan, ops: Sequence[LaneOp], options: LoadOpti
         return WorkerPlan(workers.cores[:FETCHERS])
     if options.n_threads or all(device.emulated for device in devices):
         return workers
-    return WorkerPlan(workers.cores[: max(1, len(workers.cores) - 2)])
+    too_many = max(0, LEFT_TO_DRIVERS - len(workers.kept))
+    return WorkerPlan(workers.cores[: max(1, len(workers.cores) - too_many)], workers.kept)
 
 
-def _snapshot_budget(spec: ModelSpec, options: LoadOptions, devices: tuple[GpuDevice, ...], cpu_layers: frozenset[int]) -> int:
+def _snapshot_budget(source: ModelSource, devices: tuple[GpuDevice, ...], cpu_layers: frozenset[int]) -> int:
     """Snapshots lie where the states of their layers lie: on a GPU they take no more of it than of the machine's memory."""
-    budget = snapshot_budget(options.snapshot_bytes)
-    states = {block.index for block in spec.blocks if isinstance(block.mixer, DeltaNet)}
-    if options.snapshot_bytes or states <= cpu_layers:
+    budget = snapshot_budget(source.options.snapshot_bytes)
+    states = {block.index for block in source.spec.blocks if isinstance(block.mixer, DeltaNet)}
+    if source.options.snapshot_bytes or states <= cpu_layers:
         return budget
     return min(budget, MAX_SNAPSHOT_BYTES, *(int(SNAPSHOT_SHARE * device.capacity) for device in devices))
 
 
 def _bring(
-    weights: Weights,
-    on_cpu: frozenset[str],
-    sides: Sequence[GpuSide],
-    progress: Progress,
-    abort: AbortFlag,
+    source: ModelSource, on_cpu: frozenset[str], sides: Sequence[GpuSide], building: Building, beside: Placed | None
 ) -> int:
-    """Reads all weights to where they belong; the bytes on the CPU."""
-    total = sum(weights.tensor(name).nbytes for name in on_cpu) + sum(side.weights.nbytes for side in sides)
+    """Reads all weights to where they belong and were not yet; their bytes."""
+    new = on_cpu if beside is None else on_cpu - beside.on_cpu
+    pools = [side.slots for side in sides if side.slots is not None]
+    total = bytes_of_tensors(source, new) + sum(side.weights.nbytes for side in sides) + sum(slots.nbytes for slots in pools)
     done = 0
-    progress("weights", 0, total)
+
+    def told(n: int, _: int = 0) -> None:
+        building.progress("weights", done + n, total)
+
+    told(0)
     for side in sides:
-        before = done
-        side.weights.upload(lambda n, before=before: progress("weights", before + n, total), abort)  # type: ignore[misc]
+        side.weights.upload(told, building.abort, building.pause)
         done += side.weights.nbytes
-    return weights.touch(on_cpu, lambda n, _: progress("weights", done + n, total), abort)
-
-
-def _cpu_holdings(home: Numa, cache: KvCache, states: StatePool) -> list[Holding]:
-    needed = sum(group.n_needed * nbytes for group, nbytes in zip(cache.groups, cache.block_bytes, strict=True))
-    found = [Holding(home, "kv", needed), Holding(home, "kept windows", cache.nbytes - needed)]
-    return found + ([Holding(home, "state", states.nbytes)] if states.nbytes else [])
+    for slots in pools:
+        slots.fill(told, building.abort)
+        done += slots.nbytes
+    bring_to_cpu(source, on_cpu, beside, building, told)
+    return total

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import torch
 from torch import Tensor
 
-from engine.arch.spec import HeadMatrices, ModelSpec
+from engine.arch.spec import HeadMatrices
 from engine.arch.units import UnitId
 from engine.errors import UnsupportedModel
-from engine.placement.options import KvType
 from engine.placement.placement import Gpu, Placement
 from engine.program.lane_latent import LaneHeads, LaneLatentHeads
 from engine.program.lane_ops import LaneEmbed, LaneExpertsDown, LaneExpertsUp, LaneLinear, LaneOp, LaneRoute, matrices
 from engine.program.lane_transfer import LaneRecv, LaneSend
 from engine.program.plan import Lane, Plan, crossing_bytes
 from engine.runtime.cache_groups import CacheGroup
+from engine.runtime.choices import StepChoices
+from engine.runtime.expert_slots import ExpertSlots
 from engine.runtime.gpu import GpuDevice, GpuMemory
 from engine.runtime.gpu_bench import NO_HOOKS, Bench, Exchange, Resident, Run
 from engine.runtime.gpu_bind import Call, bind
@@ -28,11 +29,12 @@ from engine.runtime.gpu_exchange import Copies, Neighbours
 from engine.runtime.gpu_inputs import HostInputs, InputLayout, device_inputs
 from engine.runtime.gpu_lane import GpuLane, GpuStream, Outputs
 from engine.runtime.gpu_stream import ExpertStream
+from engine.runtime.gpu_tally import GpuTally
 from engine.runtime.gpu_weights import GpuWeights
 from engine.runtime.residency import Holding
-from engine.runtime.rope_table import RopeTables
-from engine.runtime.weights import Weights
+from engine.runtime.source import ModelSource
 from engine.triton_kernels.table import kernels_for
+from engine.triton_kernels.tensors import Tally
 from kernels_pyx.executor import AbortFlag
 
 Reader = Literal["embed", "linear", "experts"]
@@ -40,7 +42,10 @@ Reader = Literal["embed", "linear", "experts"]
 
 @dataclass(frozen=True, slots=True)
 class Streamed:
-    """A plan, beside the others, whose experts are brought from the machine's memory on the way, by n_threads threads a GPU."""
+    """A plan, beside the others, whose experts are brought from the machine's memory on the way, by n_threads threads a GPU.
+
+    abort: stops its steps.
+    """
 
     plan: Plan
     abort: AbortFlag
@@ -48,36 +53,38 @@ class Streamed:
 
 
 class GpuSide:
-    """One GPU's share of a model. `close` frees all of it."""
+    """One GPU's share of a model. `close` frees all of it that no other placement shares."""
+
+    memory: GpuMemory
+    weights: GpuWeights
+    cache: GpuCache
+    stream: GpuStream
 
     def __init__(
         self,
         device: GpuDevice,
-        spec: ModelSpec,
+        source: ModelSource,
         placement: Placement,
         plans: Sequence[Plan],
-        weights: Weights,
-        ropes: RopeTables,
-        types: dict[str, str],
         groups: tuple[CacheGroup, ...],
-        k_type: KvType,
-        v_type: KvType,
         n_slots: int,
         inputs: InputLayout,
+        choices: StepChoices,
         *,
         streamed: Streamed | None = None,
-        f32: bool,
+        beside: GpuSide | None = None,
     ) -> None:
-        """Takes the room of everything; nothing of the file is read yet. types: the name of each tensor's format.
+        """Takes the room of everything; nothing of the file is read yet. beside: this GPU's share in another placement of the
+        model; what lies here in both is shared with it.
 
         Raises:
             OutOfMemory: with device, bytes asked for and free; nothing stays. UnsupportedModel: a format without GPU kernels.
         """
         self.device = device
         self.name = Gpu(device.index)
-        self.memory = GpuMemory(device)
-        self._f32 = f32
-        self._formats = Formats(types)
+        self.memory = GpuMemory(device) if beside is None else beside.memory.beside()
+        self._f32 = source.f32
+        self._formats = Formats(source.formats)
         self._inputs = inputs
         lanes = [(plan, lane) for plan in plans if (lane := plan.lane_of(self.name)) is not None]
         ops = [op for _, lane in lanes for op in lane.ops]
@@ -92,10 +99,14 @@ class GpuSide:
         self.experts: ExpertStream | None = None
         try:
             self.kernels = kernels_for(device.torch_device, self.memory.allocator("workspace", "the kernels' workspace"))
-            self._check([op for _, lane in lanes for op in lane.ops], types)
-            self.weights = GpuWeights(self.memory, weights, ropes, tensors_of(ops), f32=f32)
+            self._check([op for _, lane in lanes for op in lane.ops], source.formats)
+            there = None if beside is None else beside.weights
+            shared = (self.memory, source.weights, source.ropes)
+            self.weights = GpuWeights(*shared, units_of_tensors(ops), f32=source.f32, beside=there)
             here = layers_on(placement, self.name)
-            self.cache = GpuCache(self.memory, spec, here, groups, k_type, v_type, n_slots)
+            kept = None if beside is None else beside.cache
+            types = (placement.k_type, placement.v_type)
+            self.cache = GpuCache(self.memory, source.spec, here, groups, *types, n_slots, kept)
             what = "the working memory"
             arena = max((lane.arena_bytes for _, lane in lanes), default=1)
             self._arena = self.memory.allocate((arena,), torch.uint8, "workspace", what, zeroed=True)
@@ -103,14 +114,20 @@ class GpuSide:
             self._words = self.memory.allocate((words,), torch.int32, "workspace", what, zeroed=True)
             crossing = max((crossing_bytes(plan, lane) for plan, lane in lanes), default=0)
             self._crossing = self.memory.allocate((crossing,), torch.uint8, "workspace", "rows on their way")
-            self.stream = GpuStream(device)
+            pools = [pool for pool in placement.pools if pool.gpu == self.name and placement.pool_of(pool.layer) is not None]
+            self.slots = ExpertSlots(self.memory, source.weights, pools, ops, choices.moe.n_experts) if pools else None
+            routed = {op.unit.layer for op in ops if isinstance(op, LaneRoute)}
+            self.tally = GpuTally(self.memory, choices, routed) if routed else None
+            self.stream = GpuStream(device) if beside is None else beside.stream.partner()
             if passing and streamed is not None:
-                self.experts = ExpertStream(self.memory, weights, self.weights, passing, streamed.abort, streamed.n_threads)
+                ring = None if beside is None else beside.experts
+                carriers = (streamed.abort, streamed.n_threads)
+                self.experts = ExpertStream(self.memory, source.weights, self.weights, passing, *carriers, beside=ring)
         except BaseException:
             self.close()
             raise
 
-    def _check(self, ops: Iterable[LaneOp], types: dict[str, str]) -> None:
+    def _check(self, ops: Iterable[LaneOp], types: Mapping[str, str]) -> None:
         for name, kind, unit in read_by(ops):
             why = self.kernels.supports(kind, types[name])
             if why is not None:
@@ -137,18 +154,26 @@ class GpuSide:
         """
         step = device_inputs(self._inputs, shape, self._words)
         n_words = len(host.words)
-        resident = Resident(self.kernels, self.weights, self.cache)
+        resident = Resident(self.kernels, self.weights, self.cache, self.slots)
         logits = None if outputs is None else outputs.logits
         before_ops, behind_ops = NO_HOOKS, NO_HOOKS
         if self.experts is not None and lane is self._passing:
             before_ops, behind_ops = self.experts.hooks(lane.ops)
         exchange = self._exchange(lane, neighbours)
-        calls = bind(Bench(resident, lane, found, step, logits, exchange, before_ops, behind_ops))
+        tally = self.tally
+
+        def noted(layer: int, n_rows: int) -> Tally | None:
+            return None if tally is None else tally.of(layer, n_rows, shape)
+
+        calls = bind(Bench(resident, lane, found, step, logits, exchange, before_ops, behind_ops, noted))
         copy = Copies([(host_words[:n_words], self._words[:n_words])])
         before = [Call("step inputs", UnitId("embed"), copy, ())]
         if begin is not None:
             before.append(Call("step epoch", UnitId("embed"), begin, ()))
-        after = () if outputs is None or not outputs.n_out else (Call("step logits", UnitId("head"), outputs.fetch, ()),)
+        after = [] if outputs is None or not outputs.n_out else [Call("step logits", UnitId("head"), outputs.fetch, ())]
+        if tally is not None:
+            before += [Call("step choices", UnitId("ffn"), run, ()) for run in (tally.begin(lane, shape),) if run is not None]
+            after += [Call("step choices", UnitId("ffn"), run, ()) for run in (tally.fetch(lane),) if run is not None]
         return GpuLane(self.stream, (*before, *calls, *after), len(before), len(calls))
 
     def _exchange(self, lane: Lane, neighbours: Neighbours) -> Exchange:
@@ -187,6 +212,12 @@ class GpuSide:
         )
         return tuple(one for one in found if one.nbytes)
 
+    def settle(self) -> None:
+        """The placement beside which this was made is no more."""
+        self.weights.settle()
+        if self.experts is not None:
+            self.experts.settle()
+
     def rest(self) -> None:
         """A step is over: nothing reads the file's memory any more."""
         if self.experts is not None:
@@ -197,8 +228,8 @@ class GpuSide:
         if self.experts is not None:
             self.experts.close()
             self.experts = None
-        for part in ("weights", "cache"):
-            if hasattr(self, part):
+        for part in ("weights", "cache", "slots", "tally"):
+            if getattr(self, part, None) is not None:
                 getattr(self, part).close()
         for part in ("_arena", "_words", "_crossing", "kernels"):
             if hasattr(self, part):
@@ -212,8 +243,17 @@ def layers_on(placement: Placement, device: object) -> frozenset[int]:
 
 
 def tensors_of(ops: Iterable[LaneOp]) -> frozenset[str]:
-    """The tensors of the file whose bytes the ops read as they are."""
-    return frozenset(name for name, _, _ in read_by(ops))
+    """The tensors of the file whose bytes the ops read as they are, all of them; not those of which pools have copies."""
+    return frozenset(units_of_tensors(ops))
+
+
+def units_of_tensors(ops: Iterable[LaneOp]) -> dict[str, UnitId]:
+    """These tensors, each with the unit that it moves with: the first that reads it."""
+    found: dict[str, UnitId] = {}
+    whole = [op for op in ops if not (isinstance(op, LaneExpertsUp | LaneExpertsDown) and op.pooled)]
+    for name, _, unit in read_by(whole):
+        found.setdefault(name, unit)
+    return found
 
 
 def read_by(ops: Iterable[LaneOp]) -> list[tuple[str, Reader, UnitId]]:

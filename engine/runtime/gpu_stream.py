@@ -57,8 +57,11 @@ class ExpertStream:
         layers: Mapping[int, Sequence[str]],
         abort: AbortFlag,
         n_threads: int,
+        beside: ExpertStream | None = None,
     ) -> None:
         """Takes the room of the ring and of the pinned chunks, and tells `into` where each tensor will lie.
+
+        beside: the ring of another placement, whose memory is shared where it is as large: only one of them is used in a step.
 
         Raises:
             OutOfDeviceMemory, OutOfMemory, DeviceLost.
@@ -68,10 +71,18 @@ class ExpertStream:
         tensors = {layer: [weights.tensor(name) for name in layers[layer]] for layer in sorted(layers)}
         self._positions = {layer: position for position, layer in enumerate(tensors)}
         total = ring_bytes([one.nbytes for one in found] for found in tensors.values())
-        if not self._device.emulated and memory.free < total + SPARE_BYTES:
+        there = None if beside is None else beside._ring
+        if there is not None and there.numel() != total:
+            there = None
+        self.lent = there is not None
+        """Whether the ring is also that of a placement that still runs."""
+        if there is None and not self._device.emulated and memory.free < total + SPARE_BYTES:
             what = "the ring through which experts pass, beside what kernels still take,"
             raise OutOfDeviceMemory(what, str(self._device), total + SPARE_BYTES, memory.free)
-        self._ring = memory.allocate((total,), torch.uint8, "workspace", "the ring through which experts pass")
+        what = "the ring through which experts pass"
+        self._ring: Tensor = memory.allocate((total,), torch.uint8, "workspace", what) if there is None else there
+        if there is not None:
+            memory.share(there, "workspace")
         self._rooms: list[list[tuple[int, Tensor]]] = []
         for position, found in enumerate(tensors.values()):
             at = position % RING_LAYERS * (total // RING_LAYERS)
@@ -89,9 +100,13 @@ class ExpertStream:
         self._marks = None if self._device.emulated else Marks(len(self._rooms), memory)
         self._n_threads = max(1, min(n_threads, CARRIERS))
         self.pinned_bytes = streaming.CHUNKS * streaming.CHUNK_BYTES
+        self._chunks: tuple[int, int] = (streaming.CHUNK_BYTES, streaming.CHUNKS) if beside is None else beside._chunks
+        self._rate: float = 0.0 if beside is None else beside._rate
+        """GB/s at which weights were found to come, 0: not measured yet."""
+        self._is_tuned = self._rate > 0
         self._pinned = Pinned(self.pinned_bytes, (self._device,))
         try:
-            self._use(streaming.CHUNK_BYTES, streaming.CHUNKS)
+            self._use(*self._chunks)
         except BaseException:
             self._pinned.close()
             raise
@@ -99,6 +114,7 @@ class ExpertStream:
 
     def _use(self, chunk_bytes: int, n_chunks: int) -> None:
         """Cuts what passes into chunks, from now on. Only while nothing is on its way. Raises: OutOfMemory."""
+        self._chunks = chunk_bytes, n_chunks
         self._ferry: Ferry | None = None
         loads: list[tuple[int, int]] = []
         self._parts: list[list[tuple[int, Tensor]]] = []
@@ -172,14 +188,16 @@ class ExpertStream:
         TURNS.end()
 
     def tune(self) -> float:
-        """Finds the chunks with which weights come fastest; GB/s.
+        """Finds the chunks with which weights come fastest, unless another placement found them; GB/s.
 
         Raises:
             Cancelled, DeviceLost, OutOfMemory.
         """
-        rate = self.measure()  # the first time pages of the file are looked up
+        if self._is_tuned:
+            return self._rate
+        self._rate = self.measure()  # the first time pages of the file are looked up
         if self._marks is None:
-            return rate
+            return self._rate
         rates: dict[tuple[int, int], float] = {}
         for ring in streaming.RINGS:
             self._use(*ring)
@@ -187,7 +205,8 @@ class ExpertStream:
         best = max(rates, key=lambda ring: rates[ring])
         self._use(*best)
         log.info("experts come to %s at (chunk, chunks: GB/s) %s", self._device, rates)
-        return rates[best]
+        self._rate = rates[best]
+        return self._rate
 
     def measure(self) -> float:
         """GB/s at which weights come to the device: the first layers are brought once.
@@ -243,6 +262,10 @@ class ExpertStream:
             into.copy_(chunk, non_blocking=True)
             ferry.freed(self._marks.read(i, ferry.n_chunks))
         return True
+
+    def settle(self) -> None:
+        """The other placement is no more."""
+        self.lent = False
 
     def close(self) -> None:
         """Ends the threads and lets go of the pinned memory. Idempotent."""

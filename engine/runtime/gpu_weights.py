@@ -1,13 +1,15 @@
 """The weights of one GPU: the bytes of the file, blocks padded where wide loads need it, and what its lane needs beside in f32.
 
-Which tensors lie on the device is known before anything is read: their room is taken first, ops are bound to it, then the bytes
-are brought. They go through small pinned buffers; no second copy of the model is made in the machine's memory.
+Which tensors lie on the device is known before anything is read: their room is taken first, a piece for each unit, ops are
+bound to it, then the bytes are brought. They go through small pinned buffers; no second copy of the model is made in the memory
+of the machine. What lies on the device already, for another placement of the model, is shared with that.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator
+import time
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -17,13 +19,14 @@ import torch
 from torch import Tensor
 
 from engine.arch.spec import HeadMatrices, Norm, Rope, Temperature
+from engine.arch.units import UnitId
 from engine.errors import Cancelled, EngineBug
 from engine.gguf.info import TensorInfo
 from engine.quants.padding import PADDED, padded_bytes
 from engine.runtime.derived import derive
 from engine.runtime.gpu import GpuDevice, GpuMemory, guarded
 from engine.runtime.rope_table import RopeTables
-from engine.runtime.weights import Weights
+from engine.runtime.weights import Weights, no_pause
 from engine.triton_kernels.formats import padded as padded_format
 from engine.triton_kernels.tensors import Matrix, NormWeight
 from kernels_pyx.executor import AbortFlag
@@ -51,8 +54,19 @@ class _Piece:
 class GpuWeights:
     """What the ops of one GPU's lanes name, as tensors there. Tensors live as long as `memory`."""
 
-    def __init__(self, memory: GpuMemory, weights: Weights, ropes: RopeTables, matrices: Iterable[str], *, f32: bool) -> None:
+    def __init__(
+        self,
+        memory: GpuMemory,
+        weights: Weights,
+        ropes: RopeTables,
+        matrices: Mapping[str, UnitId],
+        *,
+        f32: bool,
+        beside: GpuWeights | None = None,
+    ) -> None:
         """Takes the room of the named matrices; each counts once, whoever reads it. f32: see `derived_format`.
+
+        matrices: with the unit that each moves with. beside: what another placement has on this device.
 
         Raises:
             OutOfMemory: more than the device has. UnsupportedModel, GgufError: see `Weights`.
@@ -61,41 +75,68 @@ class GpuWeights:
         self._weights = weights
         self._ropes = ropes
         self._f32 = f32
-        self._tensors = sorted((weights.tensor(name) for name in set(matrices)), key=lambda one: (one.shard, one.offset))
-        self.nbytes = sum(tensor.nbytes for tensor in self._tensors)
         self._raw: dict[str, Tensor] = {}
+        self._rooms: dict[frozenset[str], Tensor] = {}
         self._lent: set[str] = set()
         self._vectors: dict[str, Tensor] = {}
         self._derived: dict[HeadMatrices, Matrix] = {}
         self._tables: dict[Rope | Temperature, Tensor] = {}
-        at, starts = 0, []
-        for tensor in self._tensors:
-            starts.append(at)
-            at += -(-padded_bytes(tensor.type_name, tensor.nbytes) // ALIGN) * ALIGN
-        if not at:
-            return
-        room = memory.allocate((at,), torch.uint8, "weights", f"the weights of {len(starts)} tensors")
-        for tensor, start in zip(self._tensors, starts, strict=True):
-            self._raw[tensor.name] = room[start : start + padded_bytes(tensor.type_name, tensor.nbytes)]
+        self._beside = beside
+        units: dict[UnitId, set[str]] = {}
+        for name, unit in matrices.items():
+            units.setdefault(unit, set()).add(name)
+        groups = [self._sorted(names) for names in units.values()]
+        new = [tensors for tensors in groups if not self._has(tensors)]
+        self._tensors = sorted((one for tensors in new for one in tensors), key=lambda one: (one.shard, one.offset))
+        self.nbytes = sum(tensor.nbytes for tensor in self._tensors)
+        """What is to be brought."""
+        if new:
+            memory.require(sum(map(_room_bytes, new)), f"the weights of {len(self._tensors)} tensors")
+        for tensors in groups:
+            self._take_room(tensors)
+
+    def _sorted(self, names: Iterable[str]) -> tuple[TensorInfo, ...]:
+        return tuple(sorted(map(self._weights.tensor, names), key=lambda one: (one.shard, one.offset)))
+
+    def _has(self, tensors: tuple[TensorInfo, ...]) -> bool:
+        """Whether the other placement has exactly these in a room of their own."""
+        return self._beside is not None and frozenset(one.name for one in tensors) in self._beside._rooms
+
+    def _take_room(self, tensors: tuple[TensorInfo, ...]) -> None:
+        names = frozenset(one.name for one in tensors)
+        if self._beside is not None and self._has(tensors):
+            room = self._memory.share(self._beside._rooms[names], "weights")
+        else:
+            room = self._memory.allocate((_room_bytes(tensors),), torch.uint8, "weights", f"the weights of {len(names)} tensors")
+        self._rooms[names] = room
+        at = 0
+        for tensor in tensors:
+            size = padded_bytes(tensor.type_name, tensor.nbytes)
+            self._raw[tensor.name] = room[at : at + size]
+            at += _aligned(size)
 
     def lend(self, name: str, room: Tensor) -> None:
         """The bytes of a matrix that somebody else brings as the file holds them, and keeps there while it is read."""
         self._lent.add(name)
         self._raw[name] = room
 
-    def upload(self, progress: Callable[[int], None], abort: AbortFlag) -> None:
-        """Brings the bytes of all matrices. progress(done): bytes so far.
+    def upload(self, progress: Callable[[int], None], abort: AbortFlag, pause: Callable[[float], None] = no_pause) -> None:
+        """Brings the bytes of all matrices that were not here. progress(done): bytes so far; pause: see `Building`.
 
         Raises:
             Cancelled: the flag was set. ModelChanged: part of the file is gone. DeviceLost.
         """
         pieces = list(self._pieces())
+        if not pieces:
+            return
         stage = _Direct(self._weights) if self._memory.device.emulated else _Staged(self._weights, self._memory.device)
 
         def bring(piece: _Piece) -> int:
             if abort.is_set:
                 raise Cancelled("loading was stopped")
+            started = time.perf_counter()
             stage.bring(piece)
+            pause(time.perf_counter() - started)
             return piece.nbytes
 
         done = 0
@@ -161,6 +202,10 @@ class GpuWeights:
             format, row_bytes = self._form(tensor, part.n_in)
             first, step = part.first * row_bytes, part.step * row_bytes
             return Matrix(self._bytes(part.weight), format, part.n_in, part.n_out, row_bytes, first, part.n_heads, step)
+        if self._beside is not None and part in self._beside._derived and part not in self._derived:
+            there = self._beside._derived[part]
+            self._memory.share(there.data, "derived")
+            self._derived[part] = there
         if part not in self._derived:
             raw, form = derive(self._weights, part, f32=self._f32)
             row_bytes = form.row_bytes(part.n_in)
@@ -171,17 +216,12 @@ class GpuWeights:
 
     def vector(self, name: str) -> Tensor:
         """A small tensor in f32, [n]."""
-        if name not in self._vectors:
-            self._vectors[name] = self._kept(self._weights.vector(name), name)
-        return self._vectors[name]
+        return self._once("_vectors", name, name, lambda: self._weights.vector(name))
 
     def transposed(self, name: str, n_rows: int) -> Tensor:
         """A small matrix in f32, [n_rows, n] from what is [n, n_rows] in the file."""
         key = f"{name} transposed"
-        if key not in self._vectors:
-            turned = np.ascontiguousarray(self._weights.vector(name).reshape(-1, n_rows).T)
-            self._vectors[key] = self._kept(turned, name)
-        return self._vectors[key]
+        return self._once("_vectors", key, name, lambda: np.ascontiguousarray(self._weights.vector(name).reshape(-1, n_rows).T))
 
     def norm(self, norm: Norm) -> NormWeight:
         """The weight of a norm."""
@@ -189,19 +229,20 @@ class GpuWeights:
 
     def rope(self, rope: Rope) -> Tensor:
         """Cosines and sines, [n_positions, n_rot] f32."""
-        if rope not in self._tables:
-            self._tables[rope] = self._kept(self._ropes.of(rope), "the table of positions")
-        return self._tables[rope]
+        return self._once("_tables", rope, "the table of positions", lambda: self._ropes.of(rope))
 
     def factors(self, temperature: Temperature) -> Tensor:
         """What queries of each position are multiplied with, [n_positions] f32."""
-        if temperature not in self._tables:
-            self._tables[temperature] = self._kept(self._ropes.factors(temperature), "the table of positions")
-        return self._tables[temperature]
+        return self._once("_tables", temperature, "the table of positions", lambda: self._ropes.factors(temperature))
+
+    def settle(self) -> None:
+        """The other placement is no more: what is not shared by now will be made anew."""
+        self._beside = None
 
     def close(self) -> None:
         """Lets go of every tensor. Idempotent."""
-        for kept in (self._raw, self._vectors, self._derived, self._tables):
+        self._beside = None
+        for kept in (self._raw, self._rooms, self._vectors, self._derived, self._tables):
             kept.clear()
 
     def _bytes(self, name: str) -> Tensor:
@@ -209,12 +250,29 @@ class GpuWeights:
             raise EngineBug(f"{name} is read by {self._memory.device}, where it was not placed")
         return self._raw[name]
 
+    def _once(self, kind: str, key: Hashable, what: str, make: Callable[[], npt.NDArray[np.generic]]) -> Tensor:
+        """What is kept under a key: shared with the other placement, or made here."""
+        kept: dict[Hashable, Tensor] = getattr(self, kind)
+        if key not in kept:
+            there = None if self._beside is None else getattr(self._beside, kind).get(key)
+            kept[key] = self._kept(make(), what) if there is None else self._memory.share(there, "derived")
+        return kept[key]
+
     def _kept(self, values: npt.NDArray[np.generic], what: str) -> Tensor:
         source = torch.from_numpy(values)
         tensor = self._memory.allocate(tuple(source.shape), source.dtype, "derived", what)
         with guarded(self._memory.device):
             tensor.copy_(source)
         return tensor
+
+
+def _aligned(nbytes: int) -> int:
+    return -(-nbytes // ALIGN) * ALIGN
+
+
+def _room_bytes(tensors: Iterable[TensorInfo]) -> int:
+    """Bytes of a room in which these lie one behind the other."""
+    return sum(_aligned(padded_bytes(one.type_name, one.nbytes)) for one in tensors)
 
 
 class _Direct:

@@ -7,6 +7,7 @@ what is replaced. What was taken is given back, and lies in the mapped file agai
 from __future__ import annotations
 
 import time
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -56,11 +57,17 @@ class Owning:
         promised_bytes: int = 0,
         free: Callable[[], int] = free_bytes,
         total: int | None = None,
+        taken: Sequence[Piece] = (),
     ) -> None:
-        """promised_bytes: what others of this process will still take; free: how much memory there is to take now, of total."""
+        """promised_bytes: what others of this process will still take; free: how much memory there is to take now, of total.
+
+        taken: what has been taken already.
+        """
         self._maps = maps
-        self._left = sorted((one for one in pieces if one.worth > 0), key=lambda one: -one.worth)[::-1]
-        self._taken: list[Piece] = []
+        there = reaches(taken)
+        wanted = (one for one in pieces if one.worth > 0 and not there(one))
+        self._left = sorted(wanted, key=lambda one: -one.worth)[::-1]
+        self._taken = list(taken)
         self._n_threads = max(1, min(n_threads, MAX_THREADS))
         self._threads: ThreadPoolExecutor | None = None
         self._free = free
@@ -142,6 +149,13 @@ class Owning:
         while self._taken and free < 2 * SHORT * self.headroom_bytes and self._give_back(self._taken[-1]):
             free += self._taken.pop().nbytes
 
+    def hand_over(self, pieces: Sequence[Piece]) -> tuple[Piece, ...]:
+        """Ends, and gives back what no piece that is read reaches into, which therefore nobody reads; what stays."""
+        read = reaches([one for one in pieces if one.worth > 0])
+        stays = tuple(one for one in self._taken if read(one) or not self._give_back(one))
+        self.close()
+        return stays
+
     def _stop(self) -> None:
         if self._threads is not None:
             self._threads.shutdown()
@@ -152,6 +166,17 @@ class Owning:
         self._left = []
         self._taken = []
         self._stop()
+
+
+def reaches(pieces: Iterable[Piece]) -> Callable[[Piece], bool]:
+    """Whether a piece has bytes in common with one of `pieces`, which have none with each other."""
+    order = sorted((one.shard, one.offset, one.offset + one.nbytes) for one in pieces)
+
+    def meets(one: Piece) -> bool:
+        at = bisect_left(order, (one.shard, one.offset + one.nbytes)) - 1
+        return at >= 0 and order[at][0] == one.shard and order[at][2] > one.offset
+
+    return meets
 
 
 def pieces_of(maps: Sequence[MappedFile], tensors: Iterable[TensorInfo], shares: Mapping[str, float]) -> Iterator[Piece]:

@@ -13,6 +13,9 @@ from engine.runtime.gpu import GpuDevice, guarded
 from engine.runtime.kv_cache import allocate
 from kernels_pyx.arena import Arena
 
+PAGE = 4096
+"""What an arena begins at a multiple of."""
+
 
 class Pinned:
     """nbytes of zeroed memory that programs of the CPU and kernels of all devices read and write, as an arena and as bytes.
@@ -31,11 +34,15 @@ class Pinned:
             return
         with guarded(real), torch.cuda.device(real.torch_device):
             try:
-                self.bytes = torch.zeros(nbytes, dtype=torch.uint8, pin_memory=True)
+                room = torch.zeros(nbytes, dtype=torch.uint8, pin_memory=True)
+                if room.data_ptr() % PAGE:  # a piece out of the middle of a block that the allocator keeps
+                    room = torch.zeros(nbytes + PAGE, dtype=torch.uint8, pin_memory=True)
             except RuntimeError as error:
                 if "memory" not in str(error):
                     raise
                 raise OutOfMemory(f"{nbytes:,} bytes of memory could not be pinned for {real}; close other programs") from error
+        first = -room.data_ptr() % PAGE
+        self.bytes = room[first : first + nbytes]
         self.arena = Arena(nbytes, address=self.bytes.data_ptr())
 
     def close(self) -> None:

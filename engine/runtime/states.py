@@ -5,36 +5,55 @@ Who holds which slot is the business of callers; for batches that name none, eac
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import numpy.typing as npt
 
 from engine.arch.spec import ModelSpec
 from engine.errors import InvalidRequest
 from engine.estimate.states import MAX_RUNNING, plan_slots, snapshot_budget, state_bytes, state_shapes
-from engine.runtime.kv_cache import allocate
+from engine.runtime.kv_cache import allocate_each
+from kernels_pyx.arena import Arena
 
-__all__ = ["MAX_RUNNING", "StatePool", "plan_slots", "snapshot_budget", "state_bytes"]
+__all__ = ["MAX_RUNNING", "LayerState", "StatePool", "plan_slots", "snapshot_budget", "state_bytes"]
+
+
+@dataclass(frozen=True, slots=True)
+class LayerState:
+    """A layer's states, slot after slot of slot_bytes each."""
+
+    arena: Arena
+    slot_bytes: int
+
+    @property
+    def address(self) -> int:
+        """Of slot 0."""
+        return self.arena.address
 
 
 class StatePool:
-    """Slots of memory that is taken as they are first written. layers: address of a layer's part of slot 0."""
+    """Slots of memory that is taken as they are first written. layers: the states of each layer, in memory of its own."""
 
-    def __init__(self, spec: ModelSpec, n_slots: int, *, layers: frozenset[int] | None = None) -> None:
+    def __init__(
+        self, spec: ModelSpec, n_slots: int, *, layers: frozenset[int] | None = None, beside: StatePool | None = None
+    ) -> None:
         """n_slots: see `plan_slots`. layers: those whose states lie here, None: all; the slots are those of the whole model.
+
+        beside: a pool of the same model and slots, whose layers are shared with it.
 
         Raises:
             OutOfMemory: more than is free.
         """
-        shapes = [(layer, shape) for layer, shape in state_shapes(spec) if layers is None or layer in layers]
-        self.slot_bytes = sum(4 * shape.state_floats for _, shape in shapes)
+        sizes = {layer: 4 * shape.state_floats for layer, shape in state_shapes(spec) if layers is None or layer in layers}
         self.n_slots = n_slots
-        self.layers: dict[int, int] = {}
-        self.nbytes = self.n_slots * self.slot_bytes
-        self._arena = allocate(self.nbytes, "the state of recurrent layers", "allow fewer snapshots") if self.nbytes else None
-        at = 0 if self._arena is None else self._arena.address
-        for layer, shape in shapes:
-            self.layers[layer] = at
-            at += 4 * shape.state_floats
+        self.nbytes = self.n_slots * sum(sizes.values())
+        known = {} if beside is None else beside.layers
+        wanted = {layer: n_slots * nbytes for layer, nbytes in sizes.items() if n_slots and layer not in known}
+        arenas = allocate_each(wanted, "the state of recurrent layers", "allow fewer snapshots")
+        self.layers: dict[int, LayerState] = {
+            layer: known[layer] if layer in known else LayerState(arenas[layer], nbytes) for layer, nbytes in sizes.items()
+        }
         self._newest = np.zeros(self.n_slots // 2, np.int32)
 
     def own(self, n_seqs: int) -> npt.NDArray[np.int32]:
@@ -53,7 +72,10 @@ class StatePool:
         """A step with the slots of `own` came to its end."""
         self._newest[:n_seqs] ^= 1
 
+    def go_on(self, other: StatePool) -> None:
+        """Sequences of batches that name no slots go on where they are in the other pool."""
+        self._newest[:] = other._newest
+
     def close(self) -> None:
-        """Gives the memory back. Idempotent."""
-        if self._arena is not None:
-            self._arena.close()
+        """Lets go of the memory, which goes back where no other pool shares it. Idempotent."""
+        self.layers.clear()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import threading
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
 import numpy as np
 import numpy.typing as npt
@@ -20,8 +22,12 @@ TOUCH_BYTES = 8 << 20
 """Progress is told, and a cancel noticed, at least this often."""
 
 
+def no_pause(seconds: float) -> None:
+    """Nobody waits."""
+
+
 class Weights:
-    """Owns the mappings; addresses are valid until `close`."""
+    """Owns the mappings; addresses are valid until `close`. Reading is for any thread: a placement is built beside another."""
 
     def __init__(self, file: GgufFile) -> None:
         """Maps every shard.
@@ -32,7 +38,8 @@ class Weights:
         self._file = file
         self._maps: list[MappedFile] = []
         self._vectors: dict[str, npt.NDArray[np.float32]] = {}
-        self.derived_bytes = 0
+        self._turned: dict[str, npt.NDArray[np.float32]] = {}
+        self._lock = threading.RLock()  # who is given a vector has its address: there may be only one of each
         try:
             for shard in file.shards:
                 self._maps.append(MappedFile(shard.path))
@@ -71,9 +78,10 @@ class Weights:
         Raises:
             UnsupportedModel: a type that cannot be read. GgufError: absent.
         """
-        if name not in self._vectors:
-            self._vectors[name] = self.values(name).reshape(-1).copy()
-        return self._vectors[name]
+        with self._lock:
+            if name not in self._vectors:
+                self._vectors[name] = self.values(name).reshape(-1).copy()
+            return self._vectors[name]
 
     def values(self, name: str) -> npt.NDArray[np.float32]:
         """A tensor in f32, numpy order; nothing of it is kept.
@@ -87,12 +95,22 @@ class Weights:
         return dequantise(tensor.type_name, self._bytes(tensor)).reshape(tuple(reversed(tensor.shape)))
 
     def transposed(self, name: str, n_rows: int) -> npt.NDArray[np.float32]:
-        """A small matrix in f32, [n_rows, n] from what is [n, n_rows] in the file; lives and raises like `vector`."""
-        key = f"{name} transposed"
-        if key not in self._vectors:
-            self._vectors[key] = np.ascontiguousarray(self.vector(name).reshape(-1, n_rows).T)
-            self.derived_bytes += self._vectors[key].nbytes
-        return self._vectors[key]
+        """A small matrix in f32, [n_rows, n] from what is [n, n_rows] in the file; raises like `vector`, lives until
+        `keep_turned` is told of others."""
+        with self._lock:
+            if name not in self._turned:
+                self._turned[name] = np.ascontiguousarray(self.vector(name).reshape(-1, n_rows).T)
+            return self._turned[name]
+
+    @property
+    def derived_bytes(self) -> int:
+        """Bytes of what was transposed."""
+        return sum(one.nbytes for one in self._turned.values())
+
+    def keep_turned(self, names: Collection[str]) -> None:
+        """Nobody reads what was transposed of other tensors any more."""
+        with self._lock:
+            self._turned = {name: one for name, one in self._turned.items() if name in names}
 
     def tensor(self, name: str) -> TensorInfo:
         """Raises GgufError where the file has no such tensor."""
@@ -122,8 +140,16 @@ class Weights:
         name = self._file.shards[tensor.shard].path.name
         return ModelChanged(f"{name} could not be read any more ({error}); load it again")
 
-    def touch(self, names: Iterable[str], progress: Callable[[int, int], None], abort: AbortFlag) -> int:
+    def touch(
+        self,
+        names: Iterable[str],
+        progress: Callable[[int, int], None],
+        abort: AbortFlag,
+        pause: Callable[[float], None] = no_pause,
+    ) -> int:
         """Brings the named tensors into memory, in file order; returns their bytes. progress(done, total) in bytes.
+
+        pause: told behind each piece how many seconds it took.
 
         Raises:
             Cancelled: the flag was set. ModelChanged: part of the file is gone.
@@ -133,7 +159,9 @@ class Weights:
         done = 0
         progress(0, total)
         for shard, start, size in _windows(tensors):
+            started = time.perf_counter()
             self._maps[shard].touch(start, size, abort)
+            pause(time.perf_counter() - started)
             if abort.is_set:
                 raise Cancelled("loading was stopped")
             done += size
@@ -141,9 +169,14 @@ class Weights:
         self.check_lost()
         return total
 
-    def owning(self, shares: Mapping[str, float], n_threads: int, promised_bytes: int) -> Owning:
-        """What takes the named tensors into memory of our own. shares: the part of each that a decoded token reads."""
-        return Owning(self._maps, tuple(pieces_of(self._maps, map(self.tensor, shares), shares)), n_threads, promised_bytes)
+    def owning(self, shares: Mapping[str, float], n_threads: int, promised_bytes: int, earlier: Owning | None = None) -> Owning:
+        """What takes the named tensors into memory of our own. shares: the part of each that a decoded token reads.
+
+        earlier: what did so for others, and ends; of what it took, that stays which is still read.
+        """
+        pieces = tuple(pieces_of(self._maps, map(self.tensor, shares), shares))
+        taken = () if earlier is None else earlier.hand_over(pieces)
+        return Owning(self._maps, pieces, n_threads, promised_bytes, taken=taken)
 
     def check_lost(self) -> None:
         """Raises ModelChanged when the system could not deliver a part of a mapped file."""
@@ -163,6 +196,7 @@ class Weights:
             mapped.close()
         self._maps.clear()
         self._vectors.clear()
+        self._turned.clear()
 
 
 def _windows(tensors: Iterable[TensorInfo]) -> Iterator[tuple[int, int, int]]:

@@ -48,7 +48,8 @@ class Engine:
             self._emit(Finished(command.request_id, "cancelled"))
 
     def subscribe(self, listener: Listener) -> None:
-        """Adds a listener, called on the engine's thread: it hands the event over and returns."""
+        """Adds a listener, called on the engine's threads (that of sensors is another than that of answers): it hands the event
+        over and returns."""
         with self._lock:
             self._listeners = (*self._listeners, listener)
 

@@ -6,15 +6,34 @@ import time
 from collections.abc import Callable
 from typing import Any, cast
 
-from engine.api.commands import Cancel, Command, CountTokens, Generate, LoadModel, UnloadModel, WatchSensors
-from engine.api.events import AnswerOpened, Finished, LoadProgress, ModelReady, ModelUnloaded, Notice, TokenCount
+from engine.api.commands import (
+    ApplyPlacement,
+    AskHoldings,
+    Cancel,
+    Command,
+    CountTokens,
+    Generate,
+    LoadModel,
+    UnloadModel,
+    WatchSensors,
+)
+from engine.api.events import (
+    AnswerOpened,
+    Finished,
+    Holdings,
+    LoadProgress,
+    ModelReady,
+    ModelUnloaded,
+    Notice,
+    TokenCount,
+)
 from engine.errors import Cancelled, EngineError, InvalidRequest
-from engine.hardware.sampler import Sampler
-from engine.service.loaded import Loaded, load, open_file
-from engine.service.state import SensorWatch, State
+from engine.service.expert_handlers import EXPERT_HANDLERS
+from engine.service.loaded import Loaded, holdings_of, load, open_file
+from engine.service.migration import Migration
+from engine.service.sensor_feed import SensorFeed
+from engine.service.state import State
 from engine.session.channels import decoder_for
-
-MIN_PERIOD_S = 0.1
 
 
 def handle_load(state: State, command: LoadModel) -> None:
@@ -38,6 +57,7 @@ def handle_load(state: State, command: LoadModel) -> None:
         if had_model:
             state.emit(ModelUnloaded(command.request_id))
         raise
+    state.tell_feed()
     state.emit(ModelReady(command.request_id, state.loaded.info))
     state.emit(Finished(command.request_id, "done"))
 
@@ -76,17 +96,34 @@ def handle_cancel(state: State, command: Cancel) -> None:
     """Ends the answer that it names; one that ended already is no error."""
     if state.loaded is not None:
         state.loaded.session.cancel(command.target)
+    if state.migration is not None and state.migration.request_id == command.target:
+        state.migration.cancel()
     state.emit(Finished(command.request_id, "done"))
 
 
 def handle_watch(state: State, command: WatchSensors) -> None:
     """Starts, changes or ends the readings of the machine."""
     if command.period_s > 0:
-        sampler = state.watch.sampler if state.watch is not None else Sampler()
-        period = max(command.period_s, MIN_PERIOD_S)
-        state.watch = SensorWatch(command.request_id, period, time.monotonic() + MIN_PERIOD_S, sampler)
+        if state.feed is None:
+            state.feed = SensorFeed(state.emit, state.work)
+            state.tell_feed()
+        state.feed.follow(command.request_id, command.period_s, details=command.details)
     else:
-        state.watch = None
+        state.end_feed()
+    state.emit(Finished(command.request_id, "done"))
+
+
+def handle_apply(state: State, command: ApplyPlacement) -> None:
+    """Sets off to another placement; the migration ends the request."""
+    loaded = _loaded(state)
+    loaded.model.check_identity()
+    state.migration = Migration(command.request_id, loaded, command.placement, state.emit, state.mailbox.nudge)
+
+
+def handle_holdings(state: State, command: AskHoldings) -> None:
+    """Tells what the model holds by now."""
+    loaded = _loaded(state)
+    state.emit(Holdings(command.request_id, holdings_of(loaded.model), loaded.holding.trends()))
     state.emit(Finished(command.request_id, "done"))
 
 
@@ -114,4 +151,7 @@ _HANDLERS: dict[type[Command], Callable[[State, Any], None]] = {
     CountTokens: handle_count,
     Cancel: handle_cancel,
     WatchSensors: handle_watch,
+    ApplyPlacement: handle_apply,
+    AskHoldings: handle_holdings,
+    **EXPERT_HANDLERS,
 }

@@ -3,27 +3,30 @@
 from __future__ import annotations
 
 import logging
-import os
 import threading
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 
 from engine.api.events import Event
-from engine.api.values import DeviceShare, LoadOptions, ModelInfo
+from engine.api.model_info import model_info, sentence
+from engine.api.values import DeviceShare, EngineSample, HoldingInfo, LoadOptions, ModelInfo
 from engine.arch.registry import build_spec
 from engine.arch.spec import ModelSpec
 from engine.errors import HelperDied
-from engine.gguf.advice import warnings_of
-from engine.gguf.groups import exact_formats
+from engine.estimate.reads import TokenReads, token_reads
 from engine.gguf.info import GgufFile
 from engine.gguf.overrides import Override, override
 from engine.gguf.reader import read_gguf
 from engine.graph.build import build_graph
-from engine.runtime.derived import derived_infos
+from engine.hardware.topology_read import topology
+from engine.runtime.fallbacks import fallbacks_of
+from engine.runtime.kv_cache import token_bytes
 from engine.runtime.loader import LoadedModel
 from engine.runtime.loader import load as load_weights
+from engine.service.holdings import HoldingWatch
+from engine.service.work_meter import WorkMeter
 from engine.session.generate import Session
 from engine.session.prompt import PromptBuilder
 from engine.tokenizer.build import Tokenizer
@@ -58,10 +61,17 @@ class Loaded:
     templates: TemplateHelper
     warming: threading.Thread
     prefill_chunk: int
+    holding: HoldingWatch
+    meter: WorkMeter
+    kv_bytes_per_token: int
+
+    def work(self) -> EngineSample:
+        """What was done since it was asked before. Any thread."""
+        return self.meter.sample(len(self.session.active()), self.session.n_tokens_held, self.kv_bytes_per_token)
 
     def renew_session(self, emit: Callable[[Event], None]) -> None:
         """Forgets the running answers and what the cache holds, after a fault in the midst of a step."""
-        self.session = Session(self.model, self.tokenizer, self.prefill_chunk, emit)
+        self.session = Session(self.meter, self.tokenizer, self.prefill_chunk, emit)
 
     def close(self) -> None:
         """Ends the answers in Finished(cancelled), then frees the memory. Idempotent."""
@@ -80,7 +90,7 @@ def open_file(path: str, overrides: Sequence[Override] = ()) -> Opened:
     file, contradictions = override(read_gguf(path), overrides)
     check_tokenizer(file)
     check_template(file)
-    return Opened(file, build_spec(file), tuple(map(_sentence, contradictions)))
+    return Opened(file, build_spec(file), tuple(map(sentence, contradictions)))
 
 
 def load(
@@ -107,18 +117,27 @@ def load(
         _close_templates(templates, warming)
         raise
     info = model_info(file, spec, path)
-    warnings = opened.warnings + info.warnings + too_many_threads(options.n_threads) + model.notes
-    devices = tuple(DeviceShare(str(device), name, nbytes) for device, name, nbytes in model.shares)
+    warnings = opened.warnings + info.warnings + too_many_threads(options.n_threads)
+    info = replace(info, n_ctx=model.n_ctx, isa=active_isa(), warnings=warnings)
+    meter = WorkMeter(model, partial(_reads, model, file, options))
     return Loaded(
         model=model,
         tokenizer=tokenizer,
         prompts=PromptBuilder(tokenizer, templates, template_of(file)),
-        session=Session(model, tokenizer, options.prefill_chunk, emit),
-        info=replace(info, n_ctx=model.n_ctx, isa=active_isa(), warnings=warnings, devices=devices),
+        session=Session(meter, tokenizer, options.prefill_chunk, emit),
+        info=lying(info, model),
         templates=templates,
         warming=warming,
         prefill_chunk=options.prefill_chunk,
+        holding=HoldingWatch(model),
+        meter=meter,
+        kv_bytes_per_token=sum(token_bytes(spec, options.k_type, options.v_type)),
     )
+
+
+def _reads(model: LoadedModel, file: GgufFile, options: LoadOptions) -> Mapping[str, TokenReads]:
+    """What a token reads from each device; nothing is known of the reference model."""
+    return {} if model.placement is None else token_reads(model.spec, file.tensors, options, model.placement)
 
 
 def _tokenizer_and_weights(
@@ -136,16 +155,32 @@ def _tokenizer_and_weights(
             raise
 
 
+def lying(info: ModelInfo, model: LoadedModel) -> ModelInfo:
+    """The info with where the model lies by now."""
+    devices = tuple(DeviceShare(str(device), name, nbytes) for device, name, nbytes in model.shares)
+    base = tuple(one for one in info.warnings if one not in info.placement_notes)
+    return replace(
+        info,
+        warnings=base + model.notes,
+        placement_notes=model.notes,
+        devices=devices,
+        placement=model.placement,
+        holdings=holdings_of(model),
+        fallbacks=fallbacks_of(model),
+    )
+
+
+def holdings_of(model: LoadedModel) -> tuple[HoldingInfo, ...]:
+    """What the model holds by now."""
+    return tuple(HoldingInfo(str(one.device), one.owner, one.nbytes, one.mapped) for one in model.residency.holdings)
+
+
 def too_many_threads(n_threads: int) -> tuple[str, ...]:
     """A warning when more threads are asked for than there are cores to run them."""
-    n_cores = len(os.sched_getaffinity(0))
+    n_cores = len(topology().usable_cores)
     if n_threads <= n_cores:
         return ()
     return (f"{n_threads} threads share {n_cores} cores, which is slower than one thread a core; choose {n_cores} or 0.",)
-
-
-def _sentence(clause: str) -> str:
-    return f"{clause[0].upper()}{clause[1:].removesuffix('.')}."
 
 
 def _warm_up(templates: TemplateHelper) -> None:
@@ -159,27 +194,3 @@ def _warm_up(templates: TemplateHelper) -> None:
 def _close_templates(templates: TemplateHelper, warming: threading.Thread) -> None:
     templates.close()
     warming.join()
-
-
-def model_info(file: GgufFile, spec: ModelSpec, path: str) -> ModelInfo:
-    """What there is to say about a model file before it is loaded."""
-    bytes_by_type: Counter[str] = Counter()
-    for tensor in file.tensors.values():
-        bytes_by_type[tensor.type_name] += tensor.nbytes
-    has_template = template_of(file) is not None
-    return ModelInfo(
-        path=path,
-        name=file.name,
-        architecture=spec.architecture,
-        quant=bytes_by_type.most_common(1)[0][0],
-        n_params=sum(tensor.n_elements for tensor in file.tensors.values()),
-        n_layers=spec.n_layers,
-        n_vocab=spec.n_vocab,
-        file_bytes=file.file_bytes,
-        context_length=spec.context_length,
-        n_ctx=0,
-        has_template=has_template,
-        warnings=tuple(map(_sentence, warnings_of(file))),
-        exact_formats=exact_formats(file),
-        derived_bytes=sum(one.nbytes for one in derived_infos(spec, {name: one.type_id for name, one in file.tensors.items()})),
-    )

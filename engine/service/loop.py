@@ -32,12 +32,25 @@ class Loop:
         state = self._state
         while not self._mailbox.closed:
             command = self._mailbox.take(state.patience_s())
+            self._follow_move()
             if command is not None:
                 self._carry_out(command)
                 continue
             self._step()
-            state.read_sensors()
+            state.read_experts()
+            state.look()
+        state.end_feed()
         state.drop_model()
+
+    def _follow_move(self) -> None:
+        migration = self._state.migration
+        try:
+            self._state.follow_move()
+        except Exception as error:
+            log.exception("bug in a placement that is applied")
+            self._state.migration = None
+            if migration is not None:
+                self._emit(Failed(migration.request_id, type(error).__name__, BUG, is_bug=True))
 
     def _carry_out(self, command: Command) -> None:
         try:

@@ -30,6 +30,7 @@ class Mailbox:
         self._busy: frozenset[RequestId] = frozenset()
         self._flag: StopFlag | None = None
         self._closed = False
+        self._nudged = False
 
     @property
     def closed(self) -> bool:
@@ -62,9 +63,16 @@ class Mailbox:
         """The next command, waiting for it up to patience_s seconds (None: as long as it takes); None when there is none."""
         with self._changed:
             self._busy = frozenset()
-            if not self._commands and not self._closed and patience_s != 0:
+            if not self._commands and not self._closed and patience_s != 0 and not self._nudged:
                 self._changed.wait(patience_s)
+            self._nudged = False
             return self._commands.popleft() if self._commands and not self._closed else None
+
+    def nudge(self) -> None:
+        """Who waits in `take` comes back, now or the next time, with or without a command."""
+        with self._changed:
+            self._nudged = True
+            self._changed.notify()
 
     def start(self, busy: Iterable[RequestId]) -> bool:
         """The thread is about to work for these requests. False when it must not: a Cancel of one waits, or the end does."""

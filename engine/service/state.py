@@ -5,13 +5,16 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 from engine.api.commands import Cancel
-from engine.api.events import Event, Finished, Sensors
-from engine.api.values import RequestId
-from engine.hardware.sampler import Sampler
+from engine.api.events import Event, ExpertCounts, Finished
+from engine.api.values import EngineSample, RequestId
+from engine.placement.placement import Gpu
 from engine.service.loaded import Loaded
 from engine.service.mailbox import Mailbox
+from engine.service.migration import LOOK_S, Migration
+from engine.service.sensor_feed import SensorFeed
 from kernels_pyx.executor import AbortFlag
 
 OWNER_LOOKS_S = 5.0
@@ -19,13 +22,14 @@ OWNER_LOOKS_S = 5.0
 
 
 @dataclass(slots=True)
-class SensorWatch:
-    """One running watch: who asked, how often, and when the next reading is due (monotonic seconds)."""
+class ExpertWatch:
+    """A running watch of counts of experts: who asked, how often, and when they are due next (monotonic seconds). told: tokens
+    that were counted when they were last sent, None before the first time."""
 
     request_id: RequestId
     period_s: float
     due: float
-    sampler: Sampler
+    told: int | None = None
 
 
 @dataclass(slots=True)
@@ -36,38 +40,82 @@ class State:
     mailbox: Mailbox
     abort: AbortFlag
     loaded: Loaded | None = None
-    watch: SensorWatch | None = None
+    feed: SensorFeed | None = None
+    expert_watch: ExpertWatch | None = None
+    migration: Migration | None = None
 
     @property
     def answering(self) -> bool:
         """Whether there are answers to make."""
         return self.loaded is not None and not self.loaded.session.idle
 
+    def follow_move(self) -> None:
+        """Between two steps: carries on with a placement that is being applied."""
+        if self.migration is not None and self.migration.poll():
+            self.migration = None
+
     def breathe(self) -> None:
-        """Called now and then in a long command: queued requests that were cancelled end, and readings that are due are sent."""
+        """Called now and then in a long command: queued requests that were cancelled end."""
         for command in self.mailbox.take_cancelled():
             self.emit(Finished(command.request_id, "done" if isinstance(command, Cancel) else "cancelled"))
-        self.read_sensors()
 
-    def read_sensors(self) -> None:
-        """Sends a reading when one is due."""
-        watch = self.watch
-        if watch is None or time.monotonic() < watch.due:
+    def read_experts(self) -> None:
+        """Sends counts of experts when they are due and have changed."""
+        watch, tally = self.expert_watch, None if self.loaded is None else self.loaded.model.experts
+        if watch is None or tally is None or tally.n_tokens == watch.told or time.monotonic() < watch.due:
             return
-        self.emit(Sensors(watch.request_id, watch.sampler.sample()))
-        watch.due = max(watch.due + watch.period_s, time.monotonic())
+        rows = tuple(tally.rows.tolist())
+        self.emit(ExpertCounts(watch.request_id, tally.n_tokens, tally.moe.layers, tally.counts.copy(), rows))
+        watch.told, watch.due = tally.n_tokens, time.monotonic() + watch.period_s
+
+    def look(self) -> None:
+        """Looks at what the model holds, when that is due."""
+        if self.loaded is not None:
+            self.loaded.holding.look()
+
+    def work(self) -> EngineSample | None:
+        """What the engine did since it was asked before; None without a model. Any thread."""
+        loaded = self.loaded
+        return None if loaded is None else loaded.work()
+
+    def tell_feed(self) -> None:
+        """Tells whoever watches sensors which model there is."""
+        loaded = self.loaded
+        if self.feed is not None:
+            on_gpus = loaded is not None and any(isinstance(device, Gpu) for device, _, _ in loaded.model.shares)
+            self.feed.model(None if loaded is None else Path(loaded.info.path), on_gpus=on_gpus)
+        if loaded is not None:
+            loaded.meter.watch(watched=self.feed is not None)
+
+    def end_feed(self) -> None:
+        """No sensors are read any more."""
+        feed, self.feed = self.feed, None
+        if feed is not None:
+            feed.close()
+            self.tell_feed()
 
     def patience_s(self) -> float | None:
-        """How long the thread may wait for a command: until a reading is due, not at all while there is work, None for ever."""
+        """How long the thread may wait for a command: until counts are due, not at all while there is work, None for ever."""
         if self.answering or (self.loaded is not None and self.loaded.model.settling):
             return 0
-        waits = [] if self.watch is None else [max(0.0, self.watch.due - time.monotonic())]
+        if self.migration is not None:
+            return LOOK_S
+        waits: list[float] = []
+        if self.loaded is not None and self.expert_watch is not None and self.loaded.model.experts is not None:
+            untold = self.loaded.model.experts.n_tokens != self.expert_watch.told
+            waits += [max(0.0, self.expert_watch.due - time.monotonic())] * untold
         if self.loaded is not None and self.loaded.model.owns:
             waits.append(OWNER_LOOKS_S)
         return min(waits, default=None)
 
     def drop_model(self) -> None:
         """Ends every answer and frees the model."""
+        if self.migration is not None:
+            migration, self.migration = self.migration, None
+            migration.abandon()
         if self.loaded is not None:
             loaded, self.loaded = self.loaded, None
+            self.tell_feed()
             loaded.close()
+        if self.expert_watch is not None:
+            self.expert_watch.told = None

@@ -47,6 +47,11 @@ class BlockManager:
         """Per cache group, blocks that no sequence uses, those with kept content among them."""
         return tuple(pool.n_free for pool in self._pools)
 
+    @property
+    def live(self) -> tuple[list[int], ...]:
+        """Per cache group, blocks whose content matters."""
+        return tuple(pool.live for pool in self._pools)
+
     def n_needed(self, n_tokens: int) -> int:
         """Blocks that n_tokens positions take."""
         return -(-n_tokens // self.block)

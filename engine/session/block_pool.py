@@ -45,6 +45,11 @@ class BlockPool:
         """Blocks that no sequence uses, those with kept content among them."""
         return len(self._empty) + len(self._cheap) + len(self._dear)
 
+    @property
+    def live(self) -> list[int]:
+        """Blocks that somebody uses, or that hold something to go back to."""
+        return [index for index, one in enumerate(self._blocks) if one.users or one.tokens]
+
     def find(self, key: bytes) -> int | None:
         """The full block with this chain key."""
         return self._by_key.get(key)

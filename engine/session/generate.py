@@ -14,7 +14,10 @@ from engine.api.events import Event, Failed, Finished, PrefillProgress, Queued, 
 from engine.api.values import FinishReason, RequestId, SamplingParams
 from engine.errors import Cancelled, ContextFull, EngineError, InvalidRequest
 from engine.runtime.cache_groups import BLOCK, CacheGroup
+from engine.runtime.choices import Chosen
 from engine.runtime.step import StepBatch
+from engine.runtime.tally import ExpertTally
+from engine.runtime.written import Live
 from engine.sampling.chain import Sampler
 from engine.session.block_manager import BlockManager
 from engine.session.scheduler import Scheduler, Work
@@ -40,6 +43,14 @@ class StepModel(Protocol):
     def state_slots(self) -> tuple[int, int]:
         """Slots for the states of sequences, and how many of them are for snapshots; (0, 0): sequences have no state."""
 
+    @property
+    def experts(self) -> ExpertTally | None:
+        """How often each expert was passed; None: there are none, or nobody counts."""
+
+    @property
+    def chosen(self) -> tuple[Chosen, ...]:
+        """Which experts the rows of the last step passed."""
+
     def step(self, batch: StepBatch) -> npt.NDArray[np.float32]:
         """Logits [n_out, n_vocab]."""
 
@@ -62,6 +73,16 @@ class Session:
     def idle(self) -> bool:
         """Whether there is nothing to do."""
         return not self._scheduler.sequences()
+
+    def live(self) -> Live:
+        """What caches and states hold for answers under way, and for prompts that may begin like earlier ones."""
+        blocks = tuple(np.array(one, np.int64) for one in self._blocks.live)
+        return Live(blocks, np.array(list(self._states.held()), np.int64))
+
+    @property
+    def n_tokens_held(self) -> int:
+        """Tokens in the cache of answers under way. Any thread."""
+        return sum(one.table.n_tokens for one in self._scheduler.running())
 
     def active(self) -> frozenset[RequestId]:
         """Requests that have not ended."""
@@ -103,6 +124,7 @@ class Session:
             n_prompt=len(ids),
             limit=min(n_ctx, len(ids) + asked_for),
             ends_at_eog=ends_at_eog,
+            experts=None if self._model.experts is None else ExpertTally(self._model.experts.moe),
         )
         self._emit(Queued(request_id, self._scheduler.n_ahead))
         self._scheduler.add(sequence)
@@ -134,6 +156,9 @@ class Session:
             self.fail(work.sequences, error)
             return
         now = time.monotonic()
+        for i, sequence in enumerate(work.sequences):
+            if sequence.experts is not None:
+                sequence.experts.add(self._model.chosen, i)
         if work.phase == "decode":
             self._decoded(work.sequences, logits, now)
         else:

@@ -67,6 +67,10 @@ class Scheduler:
         """All that have not ended, oldest first."""
         return (*self._running, *self._waiting)
 
+    def running(self) -> tuple[Sequence, ...]:
+        """Those that have a table, oldest first."""
+        return tuple(self._running)
+
     def admit(self) -> tuple[Sequence, ...]:
         """The sequences that start now: they have a table with the reused prefix and are in prefill."""
         admitted = []

@@ -7,7 +7,8 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Literal
 
-from engine.api.values import FinishReason, RequestId, SamplingParams, Usage
+from engine.api.values import ExpertUse, FinishReason, RequestId, SamplingParams, Usage
+from engine.runtime.tally import ExpertTally
 from engine.sampling.chain import Sampler
 from engine.session.block_manager import BlockTable
 from engine.session.states import StateHold
@@ -65,6 +66,7 @@ class Sequence:
     n_reused: int = 0
     n_unshown: int = 0
     reason: FinishReason | None = None
+    experts: ExpertTally | None = None
 
     @property
     def n_generated(self) -> int:
@@ -89,4 +91,11 @@ class Sequence:
             prefill_tok_s=computed / clock.prefill_s if clock.first is not None and clock.prefill_s > 0 else None,
             decode_tok_s=(n - 1) / decode_s if n > 1 and decode_s > 0 else None,
             token_ids=tuple(self.tokens[self.n_prompt :]),
+            experts=_use(self.experts),
         )
+
+
+def _use(tally: ExpertTally | None) -> ExpertUse | None:
+    if tally is None or not tally.n_tokens:
+        return None
+    return ExpertUse.of(tally.moe.layers, tuple(tally.rows.tolist()), tally.counts)

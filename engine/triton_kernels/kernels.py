@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 from engine.arch.spec import Act, DeltaShape, Mla, Routing
 from engine.program.lane_ops import Heads, Turn
-from engine.triton_kernels.tensors import Acts, Cache, Choice, DeltaState, Matrix, NormWeight, StepInputs
+from engine.triton_kernels.tensors import Acts, Cache, Choice, DeltaState, Matrix, NormWeight, Pooled, StepInputs, Tally
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -59,8 +59,13 @@ class Kernels(Protocol):
         scores: Tensor,
         choice: Choice,
         routing: Routing,
+        tally: Tally | None = None,
+        pool: Pooled | None = None,
     ) -> None:
-        """scores [n_rows, n_experts] = router x; choice from them, see Routing. Of equals, the lower id is chosen."""
+        """scores [n_rows, n_experts] = router x; choice from them, see Routing. Of equals, the lower id is chosen.
+
+        tally: takes note of the choice; pool: is told which of it has copies there.
+        """
 
     def prepare_route(
         self,
@@ -73,6 +78,8 @@ class Kernels(Protocol):
         scores: Tensor,
         choice: Choice,
         routing: Routing,
+        tally: Tally | None = None,
+        pool: Pooled | None = None,
     ) -> bool:
         """`prepare` of all rows of x, and `route` of them, in one. False: there is no kernel for it, and nothing was done."""
 

@@ -13,7 +13,7 @@ from engine.triton_kernels.dequantise import dequantise
 from engine.triton_kernels.formats import BLOCKS, unsupported
 from engine.triton_kernels.gemv import FEW_ROWS, MOST_MATRICES
 from engine.triton_kernels.kernels import Allocate
-from engine.triton_kernels.tensors import Acts, Choice, Matrix, NormWeight, StepInputs
+from engine.triton_kernels.tensors import Acts, Choice, Matrix, NormWeight, Pooled, StepInputs, Tally
 from engine.triton_kernels.workspace import Workspace
 
 JOINS: frozenset[str] = frozenset()
@@ -115,14 +115,18 @@ class LinearKernels:
         scores: Tensor,
         choice: Choice,
         routing: Routing,
+        tally: Tally | None = None,
+        pool: Pooled | None = None,
     ) -> None:
         """Scores and choice, for few rows in one launch."""
         if len(scores) <= FEW_ROWS:
             arrivals = self._workspace.zeros("arrivals", 1)
-            route.route_few(acts, router, bias, pick_bias, scores, choice, routing, arrivals, asm=self._asm, early=self._early)
+            route.route_few(
+                acts, router, bias, pick_bias, scores, choice, routing, arrivals, tally, pool, asm=self._asm, early=self._early
+            )
             return
         gemm.linear_of_many(acts, [router], [bias], [scores], self._workspace, add=False, softcap=0.0, asm=self._asm)
-        route.choose_rows(scores, pick_bias, choice, routing)
+        route.choose_rows(scores, pick_bias, choice, routing, tally, pool)
 
     def prepare_route(
         self,
@@ -135,12 +139,14 @@ class LinearKernels:
         scores: Tensor,
         choice: Choice,
         routing: Routing,
+        tally: Tally | None = None,
+        pool: Pooled | None = None,
     ) -> bool:
         """Both in one launch, for few rows and plain routers."""
         if "route" not in self.joins or len(scores) > FEW_ROWS or not route_prepared.fits(acts, router, routing):
             return False
-        given = (x, norm, acts, router, bias, pick_bias, scores, choice, routing)
-        route_prepared.prepare_route(*given, self._workspace.zeros("arrivals", 1), early=self._early)
+        given = (x, norm, acts, router, bias, pick_bias, scores, choice, routing, self._workspace.zeros("arrivals", 1))
+        route_prepared.prepare_route(*given, tally, pool, early=self._early)
         return True
 
     def experts_up(

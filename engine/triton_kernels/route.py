@@ -11,7 +11,7 @@ from engine.arch.spec import Routing
 from engine.triton_kernels.activations import sigmoid
 from engine.triton_kernels.gemv import Tile, few_rows, launched, weights_of
 from engine.triton_kernels.products import partial_products
-from engine.triton_kernels.tensors import Acts, Choice, Matrix
+from engine.triton_kernels.tensors import Acts, Choice, Matrix, Pooled, Tally
 
 _NO_ID = tl.constexpr(1 << 30)
 _LEAST = tl.constexpr(-(1 << 63))
@@ -72,15 +72,19 @@ def _best_groups(score, real, g, e, GROUPS_USED: tl.constexpr):
 
 @triton.jit
 def _choose(
-    scores, pick_bias, chosen, weights, row, n_rows, scores_step,
+    scores, pick_bias, chosen, weights, ids_out, counts, slot_of, here, there, row, n_rows, scores_step,
     N_EXPERTS: tl.constexpr, N_USED: tl.constexpr, N_GROUPS: tl.constexpr, GROUPS_USED: tl.constexpr, GATING: tl.constexpr,
-    NORM: tl.constexpr, SCALE: tl.constexpr, PICK: tl.constexpr, G: tl.constexpr, E: tl.constexpr, U: tl.constexpr,
-    ROWS: tl.constexpr,
+    NORM: tl.constexpr, SCALE: tl.constexpr, PICK: tl.constexpr, IDS: tl.constexpr, COUNTS: tl.constexpr, POOL: tl.constexpr,
+    G: tl.constexpr, E: tl.constexpr, U: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
-    """Ids and weights of ROWS rows from `row` on. G, E, U: powers of two for groups, experts of one, and experts used."""
+    """Ids and weights of ROWS rows from `row` on. G, E, U: powers of two for groups, experts of one, and experts used.
+
+    IDS, COUNTS: ids go to ids_out too, or every choice adds 1 to counts. POOL: `here` and `there` are told, see `Pooled`.
+    """
     SIZE: tl.constexpr = N_EXPERTS // N_GROUPS
     GATHERED: tl.constexpr = PICK or N_GROUPS > 1  # weights are not what experts are chosen by
     m, g, e = tl.arange(0, ROWS)[:, None, None], tl.arange(0, G)[None, :, None], tl.arange(0, E)[None, None, :]
+    inside = row + m < n_rows
     m = tl.minimum(row + m, n_rows - 1)
     ids, real = g * SIZE + e, (g < N_GROUPS) & (e < SIZE)
     logits = tl.load(scores + m * scores_step + ids, mask=real, other=float("-inf"), cache_modifier=".cg")
@@ -114,15 +118,24 @@ def _choose(
         weight = weight / tl.maximum(tl.sum(tl.where(used, weight, 0.0), 2)[:, :, None], _MIN_WEIGHT)
     tl.store(chosen + m * N_USED + u, picked, mask=used)
     tl.store(weights + m * N_USED + u, weight * SCALE, mask=used)
+    if IDS:
+        tl.store(ids_out + m * N_USED + u, picked, mask=used)
+    if COUNTS:
+        tl.atomic_add(counts + picked, 1, mask=used & inside, sem="relaxed")
+    if POOL:
+        slot = tl.load(slot_of + picked, mask=used, other=-1)
+        tl.store(here + m * N_USED + u, slot, mask=used)
+        tl.store(there + m * N_USED + u, tl.where(slot < 0, picked, -1), mask=used)
 
 
 @triton.jit
 def _route_few(
-    V, X, S, T, n_rows, W, B, arrivals, scores, pick_bias, chosen, weights, scores_step,
+    V, X, S, T, n_rows, W, B, arrivals, scores, pick_bias, chosen, weights, ids_out, counts, slot_of, here, there, scores_step,
     FORMAT: tl.constexpr, RB: tl.constexpr, BIAS: tl.constexpr, F32: tl.constexpr,
     K: tl.constexpr, M: tl.constexpr, R: tl.constexpr, H: tl.constexpr, ASM: tl.constexpr, EARLY: tl.constexpr,
     N_EXPERTS: tl.constexpr, N_USED: tl.constexpr, N_GROUPS: tl.constexpr, GROUPS_USED: tl.constexpr, GATING: tl.constexpr,
-    NORM: tl.constexpr, SCALE: tl.constexpr, PICK: tl.constexpr, G: tl.constexpr, E: tl.constexpr, U: tl.constexpr,
+    NORM: tl.constexpr, SCALE: tl.constexpr, PICK: tl.constexpr, IDS: tl.constexpr, COUNTS: tl.constexpr, POOL: tl.constexpr,
+    G: tl.constexpr, E: tl.constexpr, U: tl.constexpr,
 ):  # fmt: skip
     """Scores of R experts a program; whichever program comes last chooses, and leaves the count of arrivals at 0."""
     first = tl.program_id(0) * R
@@ -139,24 +152,34 @@ def _route_few(
     if tl.atomic_add(arrivals, 1, sem="acq_rel") == tl.num_programs(0) - 1:
         tl.store(arrivals, 0)
         _choose(
-            scores, pick_bias, chosen, weights, 0, n_rows, scores_step,
-            N_EXPERTS, N_USED, N_GROUPS, GROUPS_USED, GATING, NORM, SCALE, PICK, G, E, U, M,
+            scores, pick_bias, chosen, weights, ids_out, counts, slot_of, here, there, 0, n_rows, scores_step,
+            N_EXPERTS, N_USED, N_GROUPS, GROUPS_USED, GATING, NORM, SCALE, PICK, IDS, COUNTS, POOL, G, E, U, M,
         )  # fmt: skip
 
 
 @triton.jit
 def _choose_rows(
-    scores, pick_bias, chosen, weights, n_rows, scores_step,
+    scores, pick_bias, chosen, weights, ids_out, counts, slot_of, here, there, n_rows, scores_step,
     N_EXPERTS: tl.constexpr, N_USED: tl.constexpr, N_GROUPS: tl.constexpr, GROUPS_USED: tl.constexpr, GATING: tl.constexpr,
-    NORM: tl.constexpr, SCALE: tl.constexpr, PICK: tl.constexpr, G: tl.constexpr, E: tl.constexpr, U: tl.constexpr,
+    NORM: tl.constexpr, SCALE: tl.constexpr, PICK: tl.constexpr, IDS: tl.constexpr, COUNTS: tl.constexpr, POOL: tl.constexpr,
+    G: tl.constexpr, E: tl.constexpr, U: tl.constexpr,
 ):  # fmt: skip
     _choose(
-        scores, pick_bias, chosen, weights, tl.program_id(0), n_rows, scores_step,
-        N_EXPERTS, N_USED, N_GROUPS, GROUPS_USED, GATING, NORM, SCALE, PICK, G, E, U, 1,
+        scores, pick_bias, chosen, weights, ids_out, counts, slot_of, here, there, tl.program_id(0), n_rows, scores_step,
+        N_EXPERTS, N_USED, N_GROUPS, GROUPS_USED, GATING, NORM, SCALE, PICK, IDS, COUNTS, POOL, G, E, U, 1,
     )  # fmt: skip
 
 
-def _constants(routing: Routing, n_experts: int, n_used: int, pick_bias: Tensor | None) -> dict[str, object]:
+def noted(choice: Choice, tally: Tally | None, pool: Pooled | None) -> tuple[Tensor, ...]:
+    """Where else the choice goes: ids, counts, slots and both sides of a pool; for what is not there, something not touched."""
+    tally, none = tally or Tally(None, None), choice.chosen
+    ids, counts = (none if tensor is None else tensor for tensor in (tally.ids, tally.counts))
+    return (ids, counts, none, none, none) if pool is None else (ids, counts, pool.slot_of, pool.here, pool.there)
+
+
+def _constants(
+    routing: Routing, n_experts: int, n_used: int, pick_bias: Tensor | None, tally: Tally | None, pool: Pooled | None
+) -> dict[str, object]:
     return {
         "N_EXPERTS": n_experts,
         "N_USED": n_used,
@@ -166,6 +189,9 @@ def _constants(routing: Routing, n_experts: int, n_used: int, pick_bias: Tensor 
         "NORM": routing.norm_weights,
         "SCALE": routing.scale,
         "PICK": pick_bias is not None,
+        "IDS": tally is not None and tally.ids is not None,
+        "COUNTS": tally is not None and tally.counts is not None,
+        "POOL": pool is not None,
         "G": triton.next_power_of_2(routing.n_groups),
         "E": triton.next_power_of_2(n_experts // routing.n_groups),
         "U": triton.next_power_of_2(n_used),
@@ -181,6 +207,8 @@ def route_few(
     choice: Choice,
     routing: Routing,
     arrivals: Tensor,
+    tally: Tally | None = None,
+    pool: Pooled | None = None,
     *,
     asm: bool,
     early: bool = False,
@@ -191,17 +219,24 @@ def route_few(
     tile = tile or Tile(1, 128, 1)
     _route_few[(triton.cdiv(n_experts, tile.rows),)](
         *few_rows(acts), n_rows, weights_of(router), scores if bias is None else bias, arrivals, scores,
-        scores if pick_bias is None else pick_bias, choice.chosen, choice.weights, scores.stride(0),
+        scores if pick_bias is None else pick_bias, choice.chosen, choice.weights, *noted(choice, tally, pool), scores.stride(0),
         FORMAT=router.format, RB=router.row_bytes, BIAS=bias is not None, F32=acts.codes is None, K=router.n_in,
         M=triton.next_power_of_2(n_rows), R=tile.rows, H=tile.pairs, ASM=asm, EARLY=early,
-        **_constants(routing, n_experts, choice.chosen.shape[1], pick_bias), **launched(early), num_warps=tile.warps,
+        **_constants(routing, n_experts, choice.chosen.shape[1], pick_bias, tally, pool), **launched(early), num_warps=tile.warps,
     )  # fmt: skip
 
 
-def choose_rows(scores: Tensor, pick_bias: Tensor | None, choice: Choice, routing: Routing) -> None:
+def choose_rows(
+    scores: Tensor,
+    pick_bias: Tensor | None,
+    choice: Choice,
+    routing: Routing,
+    tally: Tally | None = None,
+    pool: Pooled | None = None,
+) -> None:
     """The choice from scores [n_rows, n_experts], a program a row."""
     n_rows, n_experts = scores.shape
     _choose_rows[(n_rows,)](
-        scores, scores if pick_bias is None else pick_bias, choice.chosen, choice.weights, n_rows, scores.stride(0),
-        **_constants(routing, n_experts, choice.chosen.shape[1], pick_bias), num_warps=1,
+        scores, scores if pick_bias is None else pick_bias, choice.chosen, choice.weights, *noted(choice, tally, pool), n_rows,
+        scores.stride(0), **_constants(routing, n_experts, choice.chosen.shape[1], pick_bias, tally, pool), num_warps=1,
     )  # fmt: skip

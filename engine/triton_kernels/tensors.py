@@ -77,6 +77,29 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True)
+class Tally:
+    """Where a router leaves what it chose, to be counted. ids: int32 [n_rows, n_used], of few rows; else None.
+
+    counts: int32 [n_experts], to which every choice adds 1, of many rows; else None.
+    """
+
+    ids: Tensor | None
+    counts: Tensor | None
+
+
+@dataclass(frozen=True, slots=True)
+class Pooled:
+    """Tells choices apart by who computes them. slot_of: int32 [n_experts], where the pool has a copy, -1: nowhere.
+
+    here, there: int32 [n_rows, n_used]: the slots of what was chosen, and the experts that have none; -1 elsewhere.
+    """
+
+    slot_of: Tensor
+    here: Tensor
+    there: Tensor
+
+
+@dataclass(frozen=True, slots=True)
 class Cache:
     """Keys and values of one layer in blocks of `engine.runtime.cache_groups.BLOCK` tokens.
 

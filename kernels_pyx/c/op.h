@@ -122,6 +122,8 @@ typedef enum { LD_KV_F32 = 0, LD_KV_F16 = 1, LD_KV_Q8_0 = 2, LD_KV_INT8 = 3, LD_
     F(int32_t, "i4", flag)            /* RECV, SEND: which flag of the handoff */                                                \
     F(int64_t, "i8", routes_offset)   /* ld_routes in the arena */                                                               \
     F(uint64_t, "u8", pick_bias)      /* ROUTE: const float*, added to the likelihoods that are compared, 0 = none */            \
+    F(uint64_t, "u8", tally_ids)      /* ROUTE: int32_t* [LD_FEW_MAX][n_used]: what was chosen in a step of few rows; 0 = none */ \
+    F(uint64_t, "u8", tally_counts)   /* ROUTE: int32_t* [n_experts]: how often, in a step of more rows; 0 = none */             \
     F(double, "f8", weight_scale)     /* ROUTE: factor of the weights */                                                         \
     F(int64_t, "i8", share_offset)    /* ROW_GATE: one value a row */                                                            \
     F(int64_t, "i8", share_stride)                                                                                               \
@@ -139,7 +141,7 @@ typedef enum { LD_KV_F32 = 0, LD_KV_F16 = 1, LD_KV_Q8_0 = 2, LD_KV_INT8 = 3, LD_
     F(double, "f8", k_norm_eps)                                                                                                  \
     F(uint64_t, "u8", k_cache)        /* keys of the layer in block 0: per KV head [head_dim][LD_BLOCK] (transposed) */          \
     F(uint64_t, "u8", v_cache)        /* values of the layer in block 0: per KV head [LD_BLOCK][ld_v_pad(v_dim)] */              \
-    F(int64_t, "i8", block_bytes)     /* from block to block, of keys and of values: all layers of a group share a block */       \
+    F(int64_t, "i8", block_bytes)     /* from block to block: the keys and values of a block of the layer lie side by side */    \
     F(int64_t, "i8", cache_group)     /* POSITION, ATTEND: which of the step's block tables */                                   \
     F(int32_t, "i4", q_step)          /* floats from head to head of q, 0 = head_dim */                                          \
     F(int32_t, "i4", n_taps)          /* DELTA; its n_heads are of values, n_kv_heads of keys, all head_dim wide */              \

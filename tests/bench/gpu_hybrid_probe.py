@@ -199,7 +199,7 @@ def model(out: Found, options: argparse.Namespace, phase: str, *, ours: bool = F
     import torch
 
     from engine.placement.options import LoadOptions
-    from engine.runtime import gpu_executor, pinned
+    from engine.runtime import gpu_warmup, pinned
     from engine.runtime.gpu_buffers import StepShape
     from tests.bench.gpu import EXPERTS_ON_CPU, hybrid_threads
     from tests.bench.synthetic import write_synthetic
@@ -225,7 +225,7 @@ def model(out: Found, options: argparse.Namespace, phase: str, *, ours: bool = F
 
     setattr(pinned.Pinned, "__init__", noted)  # noqa: B010 - both are replaced for this run
     recorder = Recorder()
-    executor = gpu_executor.GpuExecutor
+    executor = gpu_warmup.Warmer
 
     def warm(self: Any, bound: Any, *_: Any) -> None:
         if "windows" not in out:
@@ -262,7 +262,7 @@ def model(out: Found, options: argparse.Namespace, phase: str, *, ours: bool = F
     for i, plan in enumerate(runs.plans):
         if plan.phase == phase == "decode":
             n = plan.max_rows
-            runs._make_ready(i, runs._binder.bind(i, StepShape(n, n, n), beside=True))
+            runs.warmer.make_ready(i, runs._binder.bind(i, StepShape(n, n, n), beside=True))
     from tests.helpers.golden_models import batch
 
     started = time.perf_counter()

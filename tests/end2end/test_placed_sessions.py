@@ -253,7 +253,7 @@ def test_gpus_that_cannot_write_to_each_other_send_through_memory(name: str, mon
 @pytest.mark.parametrize("name", ["qwen3moe", "gemma3", "gpt-oss", "deepseek2-v3", "qwen35moe", "qwen3next"])
 def test_what_real_devices_do_to_get_warm_changes_nothing(name: str, place: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every plan runs on padding alone, behind a step of a real sequence it leaves that one's caches and states as they are."""
-    monkeypatch.setattr("engine.runtime.gpu_executor.needs_warmth", lambda sides: True)
+    monkeypatch.setattr("engine.runtime.gpu_warmup.needs_warmth", lambda sides: True)
     model = open_placed(golden(name).path, PLACES[place])
     ids, answer = golden(name).ids("medium"), golden(name).greedy("medium")
     assert greedy(model, ids, 5) == answer[:5]

@@ -193,7 +193,7 @@ def test_experts_that_gpus_do_not_read_stay_with_the_cpu(monkeypatch: pytest.Mon
 def test_ring_and_pinned_memory_are_held_and_given_back() -> None:
     path = need_goldens("quant") / Q4
     models = [open_placed(path, hybrid, replace(EXACT, stream_experts=mode)) for mode in ("off", "on")]  # type: ignore[arg-type]
-    experts = [models[1]._weights.tensor(f"blk.0.ffn_{name}_exps.weight").nbytes for name in ("gate", "up", "down")]
+    experts = [models[1].source.weights.tensor(f"blk.0.ffn_{name}_exps.weight").nbytes for name in ("gate", "up", "down")]
     ring = streaming.ring_bytes([experts])
     assert ring == 2 * sum(map(streaming.aligned, experts))
     assert held(models[1], Gpu(0)) - held(models[0], Gpu(0)) >= ring > 0

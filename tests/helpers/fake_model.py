@@ -11,7 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.runtime.cache_groups import CacheGroup
+from engine.runtime.choices import Chosen
 from engine.runtime.step import StepBatch
+from engine.runtime.tally import ExpertTally
 
 BLOCK = 32
 N_VOCAB = 97
@@ -45,6 +47,8 @@ class FakeModel:
     steps: list[StepBatch] = field(default_factory=list)
     fail_with: Exception | None = None
     state_slots: tuple[int, int] = (0, 0)
+    experts: ExpertTally | None = None
+    chosen: tuple[Chosen, ...] = ()
 
     def __post_init__(self) -> None:
         self.cache = np.full((self.n_blocks, BLOCK), -1, np.int64)

@@ -8,7 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.runtime.cache_groups import CacheGroup
+from engine.runtime.choices import Chosen
 from engine.runtime.step import StepBatch
+from engine.runtime.tally import ExpertTally
 from tests.helpers.fake_model import BLOCK, N_VOCAB, next_token
 
 
@@ -27,6 +29,8 @@ class FakeWindows:
     steps: list[StepBatch] = field(default_factory=list)
     fail_with: Exception | None = None
     state_slots: tuple[int, int] = (0, 0)
+    experts: ExpertTally | None = None
+    chosen: tuple[Chosen, ...] = ()
 
     def __post_init__(self) -> None:
         decoding = -(-self.window // BLOCK) + 1

@@ -23,8 +23,8 @@ CLEAR = 1e-3
 """Rows whose choice hangs on less are left out of comparisons of kernels that round differently."""
 
 
-def clear_rows(path: Path, ids: Sequence[int]) -> npt.NDArray[np.bool_]:
-    """[n_rows]: whether every router of the model chooses clearly for the rows of a prompt, as the numpy run sees it."""
+def clear_rows(path: Path, ids: Sequence[int], least: float = CLEAR) -> npt.NDArray[np.bool_]:
+    """[n_rows]: whether every router of the model chooses by `least` or more for a row of a prompt, as the numpy run sees it."""
     file = read_gguf(path)
     spec = build_spec(file)
     graph = build_graph(spec)
@@ -33,7 +33,7 @@ def clear_rows(path: Path, ids: Sequence[int]) -> npt.NDArray[np.bool_]:
         if isinstance(op, Route):
             model = ReferenceModel(file, spec, Graph(graph.ops[:i], op.x))
             bias = None if op.routing.bias is None else model.weight(op.routing.bias)
-            clear &= margins(model.step(batch(ids)), op.routing, bias, op.chosen.width) >= CLEAR
+            clear &= margins(model.step(batch(ids)), op.routing, bias, op.chosen.width) >= least
     return clear
 
 

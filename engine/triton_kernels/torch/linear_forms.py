@@ -11,7 +11,7 @@ from torch import Tensor
 from engine.arch.spec import Act, Routing
 from engine.triton_kernels.formats import unsupported
 from engine.triton_kernels.kernels import Allocate
-from engine.triton_kernels.tensors import Acts, Choice, Matrix, NormWeight, StepInputs
+from engine.triton_kernels.tensors import Acts, Choice, Matrix, NormWeight, Pooled, StepInputs, Tally
 from engine.triton_kernels.torch.activations import choose, gated
 from engine.triton_kernels.torch.dequantise import dequantise
 
@@ -74,12 +74,21 @@ class LinearForms:
         scores: Tensor,
         choice: Choice,
         routing: Routing,
+        tally: Tally | None = None,
+        pool: Pooled | None = None,
     ) -> None:
         """scores = router x, then the choice."""
         scores.copy_(product(_values(acts), router, bias))
         chosen, weights = choose(scores, routing, pick_bias, choice.chosen.shape[1])
         choice.chosen.copy_(chosen)
         choice.weights.copy_(weights)
+        if tally is not None and tally.ids is not None:
+            tally.ids.copy_(chosen)
+        if tally is not None and tally.counts is not None:
+            tally.counts.add_(torch.bincount(chosen.reshape(-1), minlength=len(tally.counts)))
+        if pool is not None:
+            pool.here.copy_(pool.slot_of[chosen.long()])
+            pool.there.copy_(torch.where(pool.here < 0, choice.chosen, -1))
 
     def prepare_route(
         self,
@@ -92,6 +101,8 @@ class LinearForms:
         scores: Tensor,
         choice: Choice,
         routing: Routing,
+        tally: Tally | None = None,
+        pool: Pooled | None = None,
     ) -> bool:
         """Nothing is gained by it here."""
         return False

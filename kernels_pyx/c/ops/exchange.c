@@ -25,7 +25,7 @@ void ld_chosen_task(const ld_node *node, ld_ctx *ctx, int64_t task) {
             if (!known && ids[j] != -1) ld_bad_value(ctx, node);
         }
     }
-    ld_group(op, &to, n_rows, ctx->scratch);
+    ld_group(op, &to, n_rows, NULL, ctx->scratch);
 }
 
 void ld_tell_task(const ld_node *node, ld_ctx *ctx, int64_t task) {

@@ -109,7 +109,7 @@ int64_t ld_route_scratch(const ld_node *node, int64_t max_rows);
 void ld_route(const ld_node *node, ld_ctx *ctx); // after the last task of ROUTE: groups
 ld_routes ld_routes_of(const ld_node *node, const ld_ctx *ctx);
 // Ids of experts in the places of rows, n_used a row, become slots grouped by expert; -1 gets none.
-void ld_group(const ld_op *op, ld_routes *to, int64_t n_rows, uint8_t *scratch);
+void ld_group(const ld_op *op, ld_routes *to, int64_t n_rows, int32_t *counts, uint8_t *scratch);
 int64_t ld_group_scratch(const ld_op *op, int64_t max_rows);
 
 // exchange.c

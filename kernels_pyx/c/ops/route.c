@@ -127,13 +127,16 @@ void ld_route_task(const ld_node *node, ld_ctx *ctx, int64_t task) {
 void ld_route(const ld_node *node, ld_ctx *ctx) {
     int64_t n_rows = ld_node_rows(node, ctx->state);
     ld_routes to = ld_routes_of(node, ctx);
+    const ld_op *op = &node->op;
     if (n_rows <= LD_FEW_MAX) choose_rows(node, ctx, 0, n_rows);
-    ld_group(&node->op, &to, n_rows, ctx->scratch);
+    int few = ctx->state->n_rows <= LD_FEW_MAX && ctx->state->n_out <= LD_FEW_MAX; // the same for every layer of a step
+    if (few && op->tally_ids) memcpy((void *)(uintptr_t)op->tally_ids, to.row, n_rows * op->n_used * sizeof(int32_t));
+    ld_group(op, &to, n_rows, few ? NULL : (int32_t *)(uintptr_t)op->tally_counts, ctx->scratch);
 }
 
 int64_t ld_group_scratch(const ld_op *op, int64_t max_rows) { return 4 * op->n_experts + 8 * max_rows * op->n_used; }
 
-void ld_group(const ld_op *op, ld_routes *routes, int64_t n_rows, uint8_t *scratch) {
+void ld_group(const ld_op *op, ld_routes *routes, int64_t n_rows, int32_t *counts, uint8_t *scratch) {
     int64_t n = op->n_experts, used = op->n_used;
     ld_routes to = *routes;
     for (int64_t i = 0; i <= n; i++) to.start[i] = 0;
@@ -144,6 +147,7 @@ void ld_group(const ld_op *op, ld_routes *routes, int64_t n_rows, uint8_t *scrat
     for (int64_t e = 0; e < n; e++) {
         int32_t count = to.start[e + 1];
         next[e] = at;
+        if (counts) counts[e] = count;
         if (count) {
             to.expert[groups] = (int32_t)e;
             to.start[groups++] = at; // groups <= e: counts still to be read lie behind

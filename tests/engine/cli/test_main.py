@@ -114,6 +114,9 @@ def test_every_command_has_a_module_name() -> None:
         "perplexity",
         "bench",
         "estimate",
+        "fit",
         "placement",
+        "topology",
+        "sensors",
     } == set(cli.COMMANDS)
     assert cli.is_command("inspect") and cli.is_command("--version") and not cli.is_command("model.gguf")

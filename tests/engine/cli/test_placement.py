@@ -54,13 +54,14 @@ def test_export_of_an_import_returns_the_rules_unchanged(
     assert out_of(capsys, "placement", "export", path, "--to", "llama.cpp") == f"{flags}\n"
 
 
-def test_other_flags_are_left_out_of_the_rules_and_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_other_flags_are_kept_and_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     script = tmp_path / "run.sh"
-    script.write_text("./llama-server -m x.gguf \\\n  -c 32768 -ngl 99 -ot 'exps=CPU'\n", encoding="utf-8")
+    text = "./llama-server -m x.gguf \\\n  -c 32768 -ngl 99 -ot 'exps=CPU' --jinja"
+    script.write_text(f"{text}\n", encoding="utf-8")
     path = str(tmp_path / "p.json")
     assert main(["placement", "import", str(script), "-o", path]) == 0
-    assert "left out: -m x.gguf -c 32768" in capsys.readouterr().err
-    assert out_of(capsys, "placement", "export", path) == "-ngl 99 -ot exps=CPU\n"
+    assert "kept as they are: --jinja" in capsys.readouterr().err
+    assert out_of(capsys, "placement", "export", path) == f"{text}\n"
 
 
 def test_tensors_prints_the_map_of_the_tool_itself(capsys: pytest.CaptureFixture[str], machine: str) -> None:
@@ -134,9 +135,11 @@ def test_the_object_of_estimate_has_the_promised_keys(capsys: pytest.CaptureFixt
     owners = ["weights", "derived", "kv", "kept_windows", "state", "workspace", "other"]
     assert [one["id"] for one in found["devices"]] == ["numa0", "gpu0", "gpu1"]
     for one in found["devices"]:
-        assert list(one) == ["id", *owners, "used", "capacity", "over"]
+        assert list(one) == ["id", *owners, "used", "capacity", "over", "decode_ms", "name"]
         assert one["used"] == sum(one[owner] for owner in owners)
     assert (found["fits"], found["n_ctx"]) == (True, 512)
+    assert 0 < found["decode_tok_s"] < found["bound_tok_s"] and found["prefill_tok_s"] > 0
+    assert (found["limit"], found["calibrated"]) == ("gpu0", False)
     assert found["devices"][1]["weights"] > 0 and found["devices"][2]["used"] == 0
 
 

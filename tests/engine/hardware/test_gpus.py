@@ -12,7 +12,8 @@ import pytest
 from engine.errors import InvalidRequest
 from engine.hardware import gpus
 from engine.hardware.gpus import find_gpus
-from engine.hardware.machine import read_machine, this_machine
+from engine.hardware.machine import this_machine
+from engine.hardware.machine_file import read_machine
 
 GIB = 1 << 30
 

@@ -75,9 +75,10 @@ def test_a_command_line_is_read_as_a_shell_reads_it() -> None:
         "CUDA_VISIBLE_DEVICES=0,1 ./llama-server \\\n -m 'my model.gguf' -n -1 \\\n -ot \"blk\\.1\\.=CPU\" --jinja -ngl 99"
     )
     assert flags.overrides == (Override(r"blk\.1\.", "CPU"),)
-    assert flags.words == ("-ot", r"blk\.1\.=CPU", "-ngl", "99")
-    assert flags.ignored == ("-m", "my model.gguf", "-n", "-1", "--jinja")
-    assert parse_flags(to_text(flags.words)) == parse_flags(r"-ot 'blk\.1\.=CPU' -ngl 99")
+    assert flags.words == ("-m", "my model.gguf", "-n", "-1", "-ot", r"blk\.1\.=CPU", "-ngl", "99")
+    assert flags.ignored == ("--jinja",)
+    assert flags.settings.model_path == "my model.gguf"
+    assert parse_flags(to_text(flags.words)).overrides == parse_flags(r"-ot 'blk\.1\.=CPU' -ngl 99").overrides
 
 
 def test_a_comma_ends_a_pattern_and_blanks_belong_to_it() -> None:
@@ -111,8 +112,8 @@ def test_what_has_no_meaning_here_is_said() -> None:
         ("-ot '(?i)exps=CPU'", "ECMAScript"),
         ("-ot 'a*+=CPU'", "possessive"),
         ("-ot '[a=CPU'", "not closed"),
-        ("-ot '(.*)*x$=CPU'", "within a repeat"),
-        ("-ot '((a|b+)c)+x=CPU'", "within a repeat"),
+        ("-ot '(.*)*x$=CPU'", "repeat of what repeats"),
+        ("-ot '((a|b+)c)+x=CPU'", "repeat of what repeats"),
         ("-ot '.*a.*b.*c.*d.*e=CPU'", "more than 4 repeats"),
         ("-ts 1,x", "shares"),
         ("-ts 1,-2", "shares"),

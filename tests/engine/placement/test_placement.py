@@ -44,6 +44,14 @@ def test_workers_are_pinned_when_each_has_a_core(monkeypatch: pytest.MonkeyPatch
     assert plan_workers(0).cores == (-1, -1, -1)
 
 
+def test_workers_run_on_the_processors_that_were_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {5, 2, 9})
+    assert plan_workers(2, (9, 2)).cores == (2, 9)
+    with pytest.raises(InvalidRequest, match="may use 2,5,9"):
+        plan_workers(2, (2, 3))
+
+
 @pytest.mark.parametrize("n", [-1, 257])
 def test_absurd_teams_are_refused(n: int) -> None:
     with pytest.raises(InvalidRequest, match=str(n)):

@@ -16,7 +16,8 @@ from engine.placement.file import Rules, from_json, rules_of, to_json
 from engine.placement.flags import parse_flags
 from engine.placement.options import LoadOptions
 from engine.placement.placement import Device, Gpu, Numa, Placement, units_of
-from engine.placement.rules import Resolution, resolve
+from engine.placement.resolution import Resolution
+from engine.placement.rules import resolve
 from engine.placement.source import resolve_source
 from engine.placement.tensors import tensor_uses
 from tests.helpers.described import Described, model
@@ -146,4 +147,5 @@ def test_a_file_of_flags_is_as_good_as_the_flags(tmp_path: Path) -> None:
     one = model("qwen3moe")
     path = tmp_path / "run.sh"
     path.write_text("./llama-server -m x.gguf \\\n  -ngl 99 \\\n  -cmoe\n", encoding="utf-8")
-    assert resolve_source(str(path), *one, GPUS, OPTIONS) == resolve_source("-ngl 99 -cmoe", *one, GPUS, OPTIONS)
+    found, flags = resolve_source(str(path), *one, GPUS, OPTIONS), resolve_source("-ngl 99 -cmoe", *one, GPUS, OPTIONS)
+    assert (found.tensors, found.placement, found.notes) == (flags.tensors, flags.placement, flags.notes)

@@ -82,7 +82,7 @@ def test_tensors_made_together_take_little_more_than_they_hold() -> None:
 
     memory = GpuMemory(GpuDevice(0, "emulated GPU", torch.device("cpu"), 1 << 30, emulated=True))
     parts = [((3, 5, 101 << 10), torch.int8), ((7, 3), torch.float16), ((0, 4), torch.float32)] * 20
-    made = memory.allocate_together(parts, "kv", "caches", zeroed=True)
+    _, made = memory.piece(parts, "kv", "caches", zeroed=True)
     assert [(tuple(one.shape), one.dtype) for one in made] == parts
     assert all(not one.any() and one.is_contiguous() for one in made)
     assert all((one.data_ptr() - made[0].data_ptr()) % ALIGN == 0 for one in made if one.numel())

@@ -61,10 +61,10 @@ def test_derived_weights_are_listed_and_counted(tmp_path: Path, split: bool, qua
     assert [(one["type"], one["shape"], one["bytes"]) for one in listed] == 2 * [(quant, [n_in, n_out, 4], nbytes)]
     assert model_info(file, build_spec(file), str(path)).derived_bytes == 2 * nbytes
     model = open_model(path, EXACT)
-    assert model.executor is not None
+    assert model.placed is not None
     exact = derived_infos(model.spec, {name: one.type_id for name, one in file.tensors.items()}, f32=True)
-    assert model.executor.derived.nbytes == sum(one.nbytes for one in exact)
-    assert model.residency.nbytes("derived") >= model.executor.derived.nbytes
+    assert model.placed.derived.nbytes == sum(one.nbytes for one in exact)
+    assert model.residency.nbytes("derived") >= model.placed.derived.nbytes
     model.close()
 
 

@@ -256,6 +256,7 @@ def test_a_token_costs_little_python() -> None:
         """A model that takes no time."""
 
         n_ctx, cache_groups, state_slots = 4096, (CacheGroup(None, 128, 128, 128),), (0, 0)
+        experts, chosen = None, ()
         logits = np.random.default_rng(0).normal(size=(1, 49_152)).astype(np.float32)
 
         def step(self, batch: StepBatch) -> npt.NDArray[np.float32]:

@@ -14,7 +14,7 @@ from torch import Tensor
 from engine.arch.spec import Act, ClampedSwiglu, Routing
 from engine.triton_kernels.formats import BLOCKS
 from engine.triton_kernels.linear_kernels import LinearKernels
-from engine.triton_kernels.tensors import Acts, Choice, Matrix, NormWeight, StepInputs
+from engine.triton_kernels.tensors import Acts, Choice, Matrix, NormWeight, Pooled, StepInputs, Tally
 from engine.triton_kernels.torch.kernels import TorchKernels
 from tests.helpers.numerics import as_stored, file_format, random_weights
 
@@ -200,6 +200,83 @@ def test_route(routing: Routing, n_rows: int) -> None:
         close(scores[0], want[0], 1e-5)
         np.testing.assert_array_equal(scores[1], want[1])
         close(scores[2], want[2], 1e-5)
+
+
+@pytest.mark.parametrize("n_rows", [3, 9])
+def test_what_a_router_chose_is_noted(n_rows: int) -> None:
+    """As ids of few rows, or added to counts; rows of a tile that do not exist are not counted."""
+    router, x = stored("F32", 1, 12, 64), random(n_rows, 64)
+    acts = prepared(TRITON, x, "F32")
+    for kernels, rows in ((TRITON, acts), (TORCH, of_torch(x))):
+        scores, choice = empty((n_rows, 12), "float32"), Choice(*_choice(n_rows, 3))
+        ids, counts = empty((n_rows, 3), "int32"), torch.full((12,), 5, dtype=torch.int32)
+        tally = Tally(ids, None) if n_rows == 3 else Tally(None, counts)
+        kernels.route(rows, router, None, None, scores, choice, Routing(), tally)
+        if n_rows == 3:
+            np.testing.assert_array_equal(ids, choice.chosen)
+        else:
+            np.testing.assert_array_equal(counts - 5, np.bincount(choice.chosen.reshape(-1), minlength=12))
+
+
+@pytest.mark.parametrize("n_rows", [3, 9])
+def test_a_choice_is_told_apart_by_who_computes_it(n_rows: int) -> None:
+    """Slots of the pool and experts without one; both sides together are the choice."""
+    router, x = stored("F32", 1, 12, 64), random(n_rows, 64)
+    slot_of = torch.full((12,), -1, dtype=torch.int32)
+    slot_of[[7, 2, 11, 4]] = torch.arange(4, dtype=torch.int32)
+    for kernels, rows in ((TRITON, prepared(TRITON, x, "F32")), (TORCH, of_torch(x))):
+        choice, pool = Choice(*_choice(n_rows, 5)), Pooled(slot_of, *(empty((n_rows, 5), "int32") for _ in range(2)))
+        kernels.route(rows, router, None, None, empty((n_rows, 12), "float32"), choice, Routing(), None, pool)
+        chosen = choice.chosen.numpy()
+        np.testing.assert_array_equal(pool.here, slot_of.numpy()[chosen])
+        np.testing.assert_array_equal(pool.there, np.where(pool.here.numpy() < 0, chosen, -1))
+        assert (pool.here >= 0).any() and (pool.there >= 0).any()
+
+
+@pytest.mark.parametrize("n_rows", [2, 11])
+@pytest.mark.parametrize("name", ["Q4_K", "Q6_K_PADDED"])
+def test_experts_of_a_pool_and_the_others_add_up_to_all(name: str, n_rows: int) -> None:
+    """Matrices of four slots with ids of slots, -1 for what lies elsewhere; then the others by the whole set."""
+    gate, up, down = stored(name, 12, 40, 256), stored(name, 12, 40, 256, 1), stored(name, 12, 24, 256, 2)
+    x, held = codes(n_rows, 256), [7, 2, 11, 4]
+    generator = torch.Generator().manual_seed(5)
+    chosen = torch.stack([torch.randperm(12, generator=generator)[:5] for _ in range(n_rows)]).int()
+    weights = torch.rand(n_rows, 5, generator=generator)
+    slot_of = torch.full((12,), -1, dtype=torch.int32)
+    slot_of[held] = torch.arange(4, dtype=torch.int32)
+    here = slot_of[chosen.long()]
+    there = torch.where(here < 0, chosen, -1)
+
+    def copies(matrix: Matrix) -> Matrix:
+        whole = matrix.data[matrix.first : matrix.first + 12 * matrix.step].view(12, matrix.step)
+        return Matrix(whole[held].reshape(-1).contiguous(), name, matrix.n_in, matrix.n_out, matrix.row_bytes, 0, 4, matrix.step)
+
+    def run(matrices: tuple[Matrix, Matrix], ids: Tensor) -> Tensor:
+        out = empty((n_rows * 5, 40), "float32")
+        TRITON.experts_up(prepared(TRITON, x, name), *matrices, None, None, Choice(ids, weights), "silu", out)
+        return out
+
+    def run_down(matrix: Matrix, ids: Tensor, out: Tensor, add: bool) -> None:
+        rows = codes(n_rows * 5, 256, seed=9) * (ids.view(-1, 1) >= 0)
+        acts = prepared(TRITON, rows, name)
+        TRITON.experts_down(acts, matrix, None, Choice(ids, weights), out, add=add, beside=None, share=None)
+
+    whole = run((gate, up), chosen)
+    close(run((copies(gate), copies(up)), here) + run((gate, up), there), whole)
+    total, parts = empty((n_rows, 24), "float32"), empty((n_rows, 24), "float32")
+    run_down(down, chosen, total, add=False)
+    run_down(copies(down), here, parts, add=False)
+    run_down(down, there, parts, add=True)
+    close(parts, total, 1e-5)
+
+
+def test_counts_of_many_rows_beside_a_head_of_few() -> None:
+    """In a step of more rows the last layer may have few: it counts, as the others do."""
+    router, x = stored("F32", 1, 12, 64), random(3, 64)
+    for kernels, rows in ((TRITON, prepared(TRITON, x, "F32")), (TORCH, of_torch(x))):
+        choice, counts = Choice(*_choice(3, 4)), torch.zeros(12, dtype=torch.int32)
+        kernels.route(rows, router, None, None, empty((3, 12), "float32"), choice, Routing(), Tally(None, counts))
+        np.testing.assert_array_equal(counts, np.bincount(choice.chosen.reshape(-1), minlength=12))
 
 
 def _choice(n_rows: int, n_used: int) -> tuple[Tensor, Tensor]:

@@ -1,4 +1,4 @@
-"""ModelPill: the button in the header that names the model and opens the picker."""
+"""ModelPill: the button in the header of a page that names the model and opens the picker."""
 
 from __future__ import annotations
 

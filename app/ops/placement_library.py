@@ -1,0 +1,138 @@
+"""PlacementLibrary: placements that are kept: presets of a model on a machine, the one it was loaded with last, measured runs.
+
+It speaks in placements; the store keeps texts.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from PySide6.QtCore import QObject, Signal
+
+from app.bridge.ui_thread import UiThread
+from app.errors import UserFacingError
+from app.ops.placement_history import Preset
+from app.store import placements
+from app.store.chat_store import ChatStore
+from app.store.placements import PresetRow, RunRow, Subject
+from engine.api.errors import EngineError
+from engine.api.placement_text import ReadPlacement, placement_text, read_placement
+from engine.api.pure import Machine, ModelOutline, Placement, machine_fingerprint
+from engine.api.values import LoadOptions, Usage
+
+LEAST_TOKENS = 16
+"""An answer shorter than this says nothing about the speed of decoding."""
+LEAST_PROMPT = 64
+
+
+class PlacementLibrary(QObject):
+    """presets_changed() after a change was saved; failed(sentence)."""
+
+    presets_changed = Signal()
+    failed = Signal(str)
+
+    def __init__(self, store: ChatStore, ui: UiThread, parent: QObject | None = None) -> None:
+        super().__init__(parent)
+        self._store = store
+        self._ui = ui
+        self._outline: ModelOutline | None = None
+        self._machine: Machine | None = None
+        self._options = LoadOptions()
+        self._rows: tuple[PresetRow, ...] = ()
+        self._presets: tuple[Preset, ...] = ()
+
+    def open(self, outline: ModelOutline, machine: Machine, options: LoadOptions) -> None:
+        """Whose placements are kept from now on."""
+        self._outline, self._machine, self._options = outline, machine, options
+        self._read()
+
+    def is_of(self, outline: ModelOutline | None) -> bool:
+        """Whether it was opened for this model."""
+        return outline is not None and outline is self._outline
+
+    @property
+    def presets(self) -> tuple[Preset, ...]:
+        """Those that still mean something for this model on this machine, by name."""
+        return self._presets
+
+    def name_of(self, placement: Placement) -> str:
+        """The preset that is this placement, "" for none."""
+        return next((one.name for one in self._presets if same_places(one.placement, placement)), "")
+
+    def text_of(self, placement: Placement) -> str:
+        """The text of its file. Only after `open`."""
+        assert self._outline is not None
+        return placement_text(placement, self._outline)
+
+    def read(self, text: str) -> ReadPlacement:
+        """What a text means here. Only after `open`. Raises: EngineError, see `read_placement`."""
+        assert self._outline is not None and self._machine is not None
+        return read_placement(text, self._outline, self._options, self._machine)
+
+    def save(self, name: str, placement: Placement) -> None:
+        """Keeps a placement under a name; one of that name is replaced."""
+        subject, text = self._subject(), self.text_of(placement)
+        self._change(lambda db: placements.save_preset(db, subject, name, text))
+
+    def delete(self, name: str) -> None:
+        """Forgets a preset."""
+        row = next((row for row in self._rows if row.name == name), None)
+        if row is not None:
+            self._change(lambda db: placements.delete_preset(db, row.id))
+
+    def set_used(self, path: str, placement: Placement | None) -> None:
+        """Notes what a model file is loaded with, None for what loading without a placement gives."""
+        machine = self._subject().machine
+        text = "" if placement is None else self.text_of(placement)
+        self._store.change(lambda db: placements.set_used(db, path, machine, text))
+
+    def used(self, path: str, machine: Machine) -> str:
+        """What a model file was loaded with last on a machine, "" for nothing."""
+        return self._store.placement(lambda db: placements.used(db, path, machine_fingerprint(machine)))
+
+    def add_run(self, placement: Placement, usage: Usage) -> bool:
+        """Notes how fast an answer was. False: it was too short to tell."""
+        decode = usage.decode_tok_s if usage.n_generated >= LEAST_TOKENS else None
+        prefill = usage.prefill_tok_s if usage.n_prompt - usage.n_reused >= LEAST_PROMPT else None
+        if decode is None and prefill is None:
+            return False
+        run = RunRow(decode, prefill, usage.n_generated, usage.n_prompt - usage.n_reused, time.time())
+        subject, text = self._subject(), self.text_of(placement)
+        self._store.change(lambda db: placements.add_run(db, subject, text, run)).result()
+        return True
+
+    def runs(self, placement: Placement) -> tuple[RunRow, ...]:
+        """What was measured of a placement, newest first."""
+        subject, text = self._subject(), self.text_of(placement)
+        return self._store.placement(lambda db: placements.runs(db, subject, text))
+
+    def _subject(self) -> Subject:
+        assert self._outline is not None and self._machine is not None
+        return Subject(self._outline.fingerprint, machine_fingerprint(self._machine))
+
+    def _change(self, job: Callable[..., object]) -> None:
+        def saved(_: object) -> None:
+            self._read()
+            self.presets_changed.emit()
+
+        self._ui.deliver(self._store.change(job), saved, self._on_trouble)
+
+    def _on_trouble(self, error: UserFacingError) -> None:
+        self.failed.emit(str(error))
+
+    def _read(self) -> None:
+        subject = self._subject()
+        self._rows = self._store.placement(lambda db: placements.presets(db, subject))
+        found = []
+        for row in self._rows:
+            try:
+                found.append(Preset(row.name, self.read(row.text).placement))
+            except EngineError:
+                continue  # of a model whose file has changed since
+        self._presets = tuple(found)
+
+
+def same_places(a: Placement, b: Placement) -> bool:
+    """Whether two placements put everything at the same places, whoever works on it."""
+    return (dict(a.units), a.pools, a.k_type, a.v_type) == (dict(b.units), b.pools, b.k_type, b.v_type)

@@ -1,0 +1,63 @@
+"""PlacementCommands: the edited placement in the words of other tools as it changes, and theirs taken over."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import QObject, QTimer, Signal
+
+from app.i18n import tr
+from app.placement.command_pane import Equivalent
+from app.placement.placement_page import PlacementPage
+from app.windows.placement_parts import PlacementParts
+from engine.api.errors import EngineError
+from engine.api.placement_text import equivalents
+
+SETTLE_MS = 120
+"""After a change; writing rules for a large model takes a few milliseconds, which a drag shall not pay."""
+
+
+class PlacementCommands(QObject):
+    """notice(sentence)."""
+
+    notice = Signal(str)
+
+    def __init__(self, parts: PlacementParts, page: PlacementPage, parent: QObject | None = None) -> None:
+        super().__init__(parent)
+        self._parts, self._page, self._desk = parts, page, parts.desk
+        self._shown = False
+        self._timer = QTimer(self)
+        self._timer.setSingleShot(True)
+        self._timer.setInterval(SETTLE_MS)
+        self._timer.timeout.connect(self.refresh)
+        self._desk.predicted.connect(self._on_predicted)
+        page.command.import_requested.connect(self.take)
+
+    def set_shown(self, shown: bool) -> None:
+        """Work only while it is seen."""
+        self._shown = shown
+        if shown:
+            self._page.command.say(())
+            self.refresh()
+
+    def refresh(self) -> None:
+        """Writes the placement for every tool."""
+        placement, outline = self._desk.placement, self._desk.outline
+        if not self._shown or placement is None or outline is None:
+            return
+        found = equivalents(placement, outline, self._desk.options)
+        self._page.command.show_equivalents([Equivalent(one.tool, one.text, one.notes) for one in found])
+
+    def take(self, text: str) -> None:
+        """Edits what another tool's command means here."""
+        if self._desk.outline is None:
+            return
+        try:
+            found = self._parts.library.read(text)
+        except EngineError as error:
+            self._page.command.say([str(error)], "err")
+            return
+        self._desk.set_placement(found.placement, tr("Placement", "Use a pasted command"))
+        self._page.command.say([tr("Placement", "It is on the board; undo takes it back."), *found.notes], "text2")
+
+    def _on_predicted(self) -> None:
+        if self._shown:
+            self._timer.start()

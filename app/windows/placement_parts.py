@@ -1,0 +1,50 @@
+"""PlacementParts: the operations below the placement page, handed to its controllers as one value."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from app.bridge.engine_bridge import EngineBridge
+from app.bridge.ui_thread import UiThread
+from app.ops.model_ops import ModelOps
+from app.ops.placement_apply import PlacementApply
+from app.ops.placement_desk import PlacementDesk
+from app.ops.placement_library import PlacementLibrary
+from app.ops.placement_machine import MachineChoice
+from app.ops.placement_measure import PlacementMeasure
+from app.store.chat_store import ChatStore
+from engine.api.pure import Machine, this_machine
+
+
+@dataclass(frozen=True, slots=True)
+class PlacementParts:
+    """Made by the composition root."""
+
+    desk: PlacementDesk
+    machine: MachineChoice
+    library: PlacementLibrary
+    apply: PlacementApply
+    measure: PlacementMeasure
+    bridge: EngineBridge
+    models: ModelOps
+    ui: UiThread
+    worker: ThreadPoolExecutor
+
+
+def make_placement(
+    store: ChatStore,
+    bridge: EngineBridge,
+    models: ModelOps,
+    ui: UiThread,
+    worker: ThreadPoolExecutor,
+    here: Callable[[], Machine] = this_machine,
+) -> PlacementParts:
+    """All of it. From now on a model is loaded with the placement that it had last on this machine, which `here` finds."""
+    machine = MachineChoice(here)
+    desk = PlacementDesk(ui, worker, machine=machine)
+    library = PlacementLibrary(store, ui)
+    models.remembered = lambda path: library.used(path, here())
+    apply = PlacementApply(desk, bridge, models, library)
+    return PlacementParts(desk, machine, library, apply, PlacementMeasure(bridge), bridge, models, ui, worker)

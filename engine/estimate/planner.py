@@ -1,0 +1,238 @@
+"""Placements of one model on one machine: predictions, moves, and what to do where something does not fit. Starts nothing, loads
+nothing, and holds no state but what it has worked out before."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from engine.arch.units import UnitId
+from engine.estimate.automatic import automatic_placement, filled
+from engine.estimate.calibration import learned
+from engine.estimate.context import plan_context
+from engine.estimate.described import HasModel
+from engine.estimate.memory import DeviceBytes, Estimate, Estimator
+from engine.estimate.moves import find_move
+from engine.estimate.prediction import ContextPlan, DevicePrediction, Limit, Prediction
+from engine.estimate.quick import QuickBytes
+from engine.estimate.rates import Calibration, assumed
+from engine.estimate.roofline import Part, Roofline
+from engine.estimate.solver import ANSWER, PROMPT, Judged, solve
+from engine.estimate.speed import Speed, StepTime
+from engine.estimate.work import ModelWork
+from engine.hardware.machine import Machine
+from engine.placement.options import LoadOptions
+from engine.placement.placement import Device, Gpu, Numa, Placement, default_placement
+from engine.placement.streaming import streams
+
+_FOLLOWS = ("kv", "state")
+
+
+class Planner:
+    """See the module."""
+
+    def __init__(self, outline: HasModel, options: LoadOptions, machine: Machine, calibration: Calibration | None = None) -> None:
+        """calibration: None: what is assumed of such a machine.
+
+        Raises:
+            InvalidRequest, UnsupportedModel: see `Estimator`.
+        """
+        self.model, self.options, self.machine = outline.model, options, machine
+        self.calibration = calibration or assumed(machine)
+        spec, tensors = self.model.spec, self.model.file.tensors
+        self.estimator = Estimator(spec, self.model.graph, tensors, options, machine)
+        self._bytes = QuickBytes(spec, self.estimator)
+        rows = min(options.prefill_chunk, self.estimator.n_ctx)
+        self.work = ModelWork(spec, tensors, options, rows)
+        emulated = any(one.emulated for one in machine.gpus)
+        threads = options.n_threads or machine.nodes[0].n_cores
+        self._speed = Speed(
+            spec, self.work, Roofline(self.calibration, threads), streams=streams(options, rows, emulated=emulated)
+        )
+        self._unreadable = self.estimator.without_gpu_kernels()
+
+    @property
+    def n_ctx(self) -> int:
+        """Tokens of context that everything is planned for."""
+        return self.estimator.n_ctx
+
+    @property
+    def devices(self) -> tuple[Device, ...]:
+        """The devices of the machine, nodes first."""
+        return (*(Numa(one.node) for one in self.machine.nodes), *(Gpu(one.index) for one in self.machine.gpus))
+
+    def default(self) -> Placement:
+        """What loading without a placement gives."""
+        if not self.machine.gpus:
+            return default_placement(self.model.spec, self.options)
+        return automatic_placement(self.model.spec, self.estimator, self.options, self._bytes)
+
+    def fit(self) -> Placement:
+        """The placement that is fastest of those that fit.
+
+        Raises:
+            PlacementError: nothing fits; with the arithmetic.
+        """
+        home = default_placement(self.model.spec, self.options)
+        start = filled(home, self.model.spec, self.estimator, self._quickly) if self.machine.gpus else home
+        judged = Judged(
+            bytes_of=self._quickly,
+            seconds_of=self._conversation_s,
+            unit_seconds=lambda unit, device: self._speed.unit(unit, device).seconds,
+            sizes=self.estimator.unit_bytes(start),
+            unreadable=self._unreadable,
+        )
+        return solve(start, home, self.machine, judged)
+
+    def _quickly(self, placement: Placement) -> Estimate:
+        return self._bytes.estimate(placement)[0]
+
+    def _conversation_s(self, placement: Placement) -> float:
+        prompt = self._speed.step(placement, "prefill").seconds / self.work.rows
+        return PROMPT * prompt + ANSWER * self._speed.step(placement, "decode").seconds
+
+    def estimate(self, placement: Placement, *, depth: int = 0) -> Prediction:
+        """What the placement takes and how fast it is. depth: tokens that are in the cache when a token is decoded."""
+        found, exact = self._bytes.estimate(placement)
+        return self._predicted(placement, found, depth, exact=exact)
+
+    def refine(self, placement: Placement, *, depth: int = 0) -> Prediction:
+        """The same with buffers as the lowered plans have them, which takes longer; `estimate` knows them from then on."""
+        return self._predicted(placement, self._bytes.refine(placement), depth, exact=True)
+
+    def move(self, placement: Placement, units: Iterable[UnitId], device: Device) -> Placement:
+        """The placement with these units on a device. Caches and states go with their mixer."""
+        moved = set(units)
+        moved |= {UnitId("mixer", unit.layer) for unit in moved if unit.kind in _FOLLOWS}
+        mixers = {unit.layer for unit in moved if unit.kind == "mixer"}
+
+        def goes(unit: UnitId) -> bool:
+            return unit in moved or (unit.kind in _FOLLOWS and unit.layer in mixers)
+
+        return replace(placement, units=tuple((unit, device if goes(unit) else where) for unit, where in placement.units))
+
+    def refusal(self, placement: Placement, units: Iterable[UnitId], device: Device) -> str:
+        """Why these units cannot lie on the device, and what can be done; "": they can."""
+        chosen = list(units)
+        if device not in self.devices:
+            there = ", ".join(str(one) for one in self.devices)
+            return f"There is no {device}; this machine has {there}."
+        if isinstance(device, Gpu):
+            unreadable = [unit for unit in chosen if unit in self._unreadable]
+            if unreadable:
+                return f"{unreadable[0]} holds a format that GPUs cannot read; leave it in memory or get another file."
+        known = placement.places
+        strange = next((unit for unit in chosen if unit not in known), None)
+        return "" if strange is None else f"This model has no {strange}."
+
+    def fix(self, placement: Placement) -> tuple[str, Placement] | None:
+        """What to do so that a placement that does not fit does, as an imperative, and the placement after it; None: it fits, or
+        nothing helps."""
+        sentences: list[str] = []
+        there, found = placement, self._quickly(placement)
+        while not found.fits and len(sentences) < len(found.devices):
+            worst = found.limit
+            move = find_move(self.estimator, there, worst.device, worst.over, self._quickly)
+            if move is None:
+                return None
+            sentences.append(move.sentence)
+            there, found = move.placement, self._quickly(move.placement)
+        if not sentences or not found.fits:
+            return None
+        text = " and ".join(sentences)
+        return f"{text[0].upper()}{text[1:]}", there
+
+    def context(self, placement: Placement, n_ctx: int) -> ContextPlan:
+        """What a context of n_ctx tokens costs under this placement, and what would have to leave which device for it.
+
+        Raises:
+            InvalidRequest: more than the model was made for.
+        """
+        other = Planner(self, replace(self.options, n_ctx=n_ctx), self.machine, self.calibration)
+        before = self._quickly(placement)
+        return plan_context(placement, other.n_ctx, before, other._quickly, other.fix)
+
+    def unit_bytes(self, placement: Placement) -> dict[UnitId, int]:
+        """Bytes of the tensors of each unit, of a cache or of the states of a layer."""
+        return self._bytes.sums.by_unit(placement)
+
+    def unit_ms(self, unit: UnitId, device: Device) -> float:
+        """Milliseconds of a decoded token that a unit takes on a device."""
+        return 1e3 * self._speed.unit(unit, device).seconds
+
+    def learned(
+        self, placement: Placement, *, decode_tok_s: float | None = None, prefill_tok_s: float | None = None, depth: int = 0
+    ) -> Calibration:
+        """The calibration after the engine ran at these rates under this placement: of one answer alone, behind `depth` tokens,
+        and of prompts of whole chunks. A planner with it predicts what lies between."""
+        found = self.calibration
+        if decode_tok_s:
+            found = learned(found, "decode", self._speed.step(placement, "decode", depth), 1.0 / decode_tok_s)
+        if prefill_tok_s:
+            found = learned(found, "prefill", self._speed.step(placement, "prefill", 0), self.work.rows / prefill_tok_s)
+        return found
+
+    def prepare(self, placement: Placement) -> None:
+        """Works out what the next moves from here may need, a tenth of a second or two; for a thread that nobody waits for."""
+        self._bytes.prepare(placement)
+
+    def _predicted(self, placement: Placement, estimate: Estimate, depth: int, *, exact: bool) -> Prediction:
+        decode = self._speed.step(placement, "decode", depth)
+        prefill = self._speed.step(placement, "prefill", 0)
+        device, limit = self._limit(decode)
+        if not estimate.fits:
+            device, limit = estimate.limit.device, "room"
+        colours = self._bytes.sums.colours(placement.places)
+        bound = max(part.bound for part in decode.parts.values())
+        return Prediction(
+            devices=tuple(self._device(one, colours.get(one.device, (0, 0, 0)), decode, prefill) for one in estimate.devices),
+            decode_tok_s=1.0 / decode.seconds,
+            prefill_tok_s=self.work.rows / prefill.seconds,
+            load_s=self._load_s(estimate),
+            bound_tok_s=1.0 / bound,
+            limit_device=device,
+            limit=limit,
+            fits=estimate.fits,
+            n_ctx=estimate.n_ctx,
+            exact=exact,
+            calibrated=self.calibration.measured,
+        )
+
+    @staticmethod
+    def _limit(step: StepTime) -> tuple[Device, Limit]:
+        device = step.busiest()
+        part = step.parts[device]
+        if step.crossing > part.seconds:
+            return device, "transfers"
+        fixed: Limit = "launches" if isinstance(device, Gpu) else "meetings"
+        kinds: tuple[tuple[float, Limit], ...] = ((part.read, "memory read"), (part.multiply, "computing"), (part.fixed, fixed))
+        return device, max(kinds)[1]
+
+    def _load_s(self, estimate: Estimate) -> float:
+        """Memory is mapped, not read; what GPUs hold comes from the file through the machine's memory."""
+        rate = self.calibration.file_gbps * 1e9
+        return 0.5 + sum(one.weights for one in estimate.devices if isinstance(one.device, Gpu)) / rate
+
+    def _device(
+        self, owners: DeviceBytes, weights: tuple[int, int, int], decode: StepTime, prefill: StepTime
+    ) -> DevicePrediction:
+        attention, experts, ffn = weights
+        kv = owners.kv + owners.kept_windows + owners.state
+        return DevicePrediction(
+            device=owners.device,
+            name=self._name(owners.device),
+            attention=attention + owners.derived,
+            ffn=ffn,
+            experts=experts,
+            kv=kv,
+            buffers=owners.used - attention - owners.derived - ffn - experts - kv,
+            owners=owners,
+            decode_ms=1e3 * decode.parts.get(owners.device, Part()).seconds,
+            prefill_ms=1e3 * prefill.parts.get(owners.device, Part()).seconds,
+        )
+
+    def _name(self, device: Device) -> str:
+        if isinstance(device, Gpu):
+            return next((one.name for one in self.machine.gpus if one.index == device.index), "")
+        node = self.machine.node(device.node)
+        return "" if node is None else node.name

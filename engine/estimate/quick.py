@@ -1,0 +1,215 @@
+"""The bytes of a placement in a few milliseconds: `Estimator`'s figures, from sums that were made once for each unit.
+
+All but working memory is the same to the byte. Of working memory each layer is known by itself (`engine.estimate.fragments`);
+what stays alive beyond its layer, rows of the residual stream on their way between devices, is added as lanes of usual placements
+have it. Placements that were refined are known exactly.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from engine.arch.spec import ModelSpec
+from engine.arch.units import UnitId, UnitKind
+from engine.estimate.fragments import PLACED, Fragment, Fragments, Kind, Pattern
+from engine.estimate.memory import LOGIT_ROWS, DeviceBytes, Estimate, Estimator
+from engine.estimate.sums import UnitSums
+from engine.estimate.work import Shape
+from engine.placement.options import KvType
+from engine.placement.placement import Device, Gpu, Numa, Placement
+from engine.placement.streaming import aligned
+from engine.program.lower import DECODE_BUCKETS
+
+STAYS = {"gpu": 1, "node": 1, "node between others": 4}
+"""How often a lane keeps the rows of the residual stream beside what a layer needs, at most, in usual placements: what a node
+sends must stay until it is known to have been read. Scattered placements keep a few more."""
+
+
+KNOWN = 256
+"""Refined placements that are remembered."""
+
+_Key = tuple[tuple[tuple[UnitId, Device], ...], KvType, KvType, int]
+
+
+@dataclass(slots=True)
+class _Lanes:
+    """Of one device, over the layers that are on it: see `Fragment`. crossing: whether rows come from or go to other devices."""
+
+    arena: dict[Kind, int] = field(default_factory=dict)
+    worker: dict[Kind, int] = field(default_factory=dict)
+    kernels: dict[Kind, dict[str, int]] = field(default_factory=dict)
+    crossing: bool = False
+
+    def add(self, kind: Kind, one: Fragment) -> None:
+        """Another layer."""
+        self.arena[kind] = max(one.arena, self.arena.get(kind, 0))
+        self.worker[kind] = max(one.worker, self.worker.get(kind, 0))
+        kept = self.kernels.setdefault(kind, {})
+        for name, nbytes in one.kernels:
+            kept[name] = max(nbytes, kept.get(name, 0))
+
+
+class QuickBytes:
+    """Estimates of one model with one set of options for one machine."""
+
+    def __init__(self, spec: ModelSpec, estimator: Estimator) -> None:
+        self._spec, self._full = spec, estimator
+        self._fragments = Fragments(spec, estimator.tensors, estimator.types, f32=estimator.f32)
+        self._ids = [tuple(UnitId(kind, i) for kind in PLACED) for i in range(spec.n_layers)]
+        self.sums = UnitSums(spec, estimator)
+        self._exact: dict[_Key, Estimate] = {}
+
+    def estimate(self, placement: Placement) -> tuple[Estimate, bool]:
+        """What the model takes under this placement, and whether working memory is exact."""
+        known = self._exact.get(_key(placement))
+        if known is not None:
+            return known, True
+        beside = self._full.streamed(placement)
+        found = self._estimate(placement, beside)
+        if beside is not None and not found.fits:
+            found = self._estimate(placement, None)
+        return found, False
+
+    def refine(self, placement: Placement) -> Estimate:
+        """The same from lowered plans, known from then on. Raises: PlacementError, see `lower`."""
+        found = self._full.estimate(placement)
+        while len(self._exact) >= KNOWN:
+            self._exact.pop(next(iter(self._exact)))
+        self._exact[_key(placement)] = found
+        return found
+
+    def prepare(self, placement: Placement) -> None:
+        """Lowers the layers that one unit more or less elsewhere would make."""
+        machine = self._full.machine
+        devices: tuple[Device, ...] = (
+            *(Numa(one.node) for one in machine.nodes[:2]),
+            *(Gpu(one.index) for one in machine.gpus[:2]),
+        )
+        places = placement.places
+        around = {
+            (shape, tuple(places.get(unit) for unit in ids)) for shape, ids in zip(self._fragments.shapes, self._ids, strict=True)
+        }
+        for shape, where in around:
+            for i, device in enumerate(where):
+                for there in devices if device is not None else ():
+                    changed: list[Device | None] = list(where)
+                    changed[i] = there
+                    _, pattern = _pattern(tuple(changed))
+                    for kind in self._full.kinds:
+                        self._fragments.of(shape, pattern, kind)
+
+    def _estimate(self, placement: Placement, beside: Placement | None) -> Estimate:
+        machine = self._full.machine
+        here: set[Device] = {*(Numa(one.node) for one in machine.nodes), *(Gpu(one.index) for one in machine.gpus)}
+        used = set(placement.places.values())
+        sums = self.sums.of(placement, beside)
+        lanes = self._lanes(placement, beside)
+        n_nodes = sum(isinstance(one, Numa) for one in used)
+        devices = []
+        for device in sorted(here | used):
+            weights, derived, kv, kept, state, passing = sums.get(device, (0,) * 6)
+            lane = lanes.get(device)
+            devices.append(
+                DeviceBytes(
+                    device=device,
+                    weights=weights,
+                    derived=derived if device in used else 0,
+                    kv=kv,
+                    kept_windows=kept,
+                    state=state,
+                    workspace=passing + (0 if lane is None else self._arena(device, lane)),
+                    other=self._other(device, placement, lane) if device in used else 0,
+                    capacity=self._full.capacity(device, n_nodes),
+                )
+            )
+        return Estimate(tuple(devices), self._full.n_ctx)
+
+    def _lanes(self, placement: Placement, beside: Placement | None) -> dict[Device, _Lanes]:
+        """The lanes of all plans, by device."""
+        found: dict[Device, _Lanes] = {}
+        self._collect(placement, self._full.kinds, found)
+        if beside is not None:
+            # A plan more, whose workers have memory of their own.
+            phase, rows = self._full.kinds[-1]
+            self._collect(beside, ((phase, rows),), found, extra=True)
+        return found
+
+    def _collect(
+        self, placement: Placement, kinds: tuple[Kind, ...], found: dict[Device, _Lanes], *, extra: bool = False
+    ) -> None:
+        places = placement.places
+        embed, head = places[UnitId("embed")], places[UnitId("head")]
+        seen: set[tuple[Shape, tuple[Device | None, ...]]] = set()
+        before = embed
+        for shape, ids in zip(self._fragments.shapes, self._ids, strict=True):
+            where = tuple(places.get(unit) for unit in ids)
+            mixer, ffn = where[0], where[1]
+            assert mixer is not None and ffn is not None
+            if before != mixer:
+                for one in (before, mixer):
+                    found.setdefault(one, _Lanes()).crossing = True
+            before = ffn
+            if (shape, where) in seen:
+                continue
+            seen.add((shape, where))
+            numbers, pattern = _pattern(where)
+            if len(numbers) > 1:
+                for one in numbers:
+                    found.setdefault(one, _Lanes()).crossing = True
+            for kind in kinds:
+                parts = self._fragments.of(shape, pattern, kind)
+                label = _label(kind, extra)
+                for device, number in numbers.items():
+                    if number in parts:
+                        found.setdefault(device, _Lanes()).add(label, parts[number])
+        if before != head:
+            for one in (before, head):
+                found.setdefault(one, _Lanes()).crossing = True
+        for kind in kinds:
+            label = _label(kind, extra)
+            ends: tuple[tuple[Device, UnitKind], ...] = ((embed, "embed"), (head, "head"))
+            for device, unit in ends:
+                part = self._fragments.ends(unit, 1 if isinstance(device, Gpu) else -1, kind)
+                found.setdefault(device, _Lanes()).add(label, part)
+
+    def _arena(self, device: Device, lane: _Lanes) -> int:
+        width = 4 * self._spec.n_embd
+        more = STAYS["gpu" if isinstance(device, Gpu) else "node between others" if lane.crossing else "node"]
+        return max(nbytes + more * aligned(abs(kind[1]) * width) for kind, nbytes in lane.arena.items())
+
+    def _other(self, device: Device, placement: Placement, lane: _Lanes | None) -> int:
+        if not isinstance(device, Gpu):
+            if lane is None:
+                return 0
+            each = sum(size * (len(DECODE_BUCKETS) if kind[0] == "decode" else 1) for kind, size in lane.worker.items())
+            return placement.workers.n_workers * each
+        logits = 4 * self._spec.n_vocab * LOGIT_ROWS if placement.device_of(UnitId("head")) == device else 0
+        if any(one.emulated for one in self._full.machine.gpus if one.index == device.index):
+            return logits
+        kept = 0 if lane is None else max(sum(one.values()) for one in lane.kernels.values())
+        return self._full.context_bytes + logits + kept
+
+
+def _label(kind: Kind, extra: bool) -> Kind:
+    """What lanes of a plan are called: those of one more plan of the same kind have memory for workers of their own."""
+    return (kind[0], -kind[1]) if extra else kind
+
+
+def _key(placement: Placement) -> _Key:
+    return placement.units, placement.k_type, placement.v_type, placement.workers.n_workers
+
+
+def _pattern(where: tuple[Device | None, ...]) -> tuple[dict[Device, int], Pattern]:
+    """The numbers of the devices of a layer, and its pattern of them."""
+    numbers: dict[Device, int] = {}
+    n_gpus = n_nodes = 0
+    for device in where:
+        if device is None or device in numbers:
+            continue
+        if isinstance(device, Gpu):
+            n_gpus += 1
+            numbers[device] = n_gpus
+        else:
+            n_nodes += 1
+            numbers[device] = -n_nodes
+    return numbers, tuple(0 if device is None else numbers[device] for device in where)

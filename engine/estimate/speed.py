@@ -1,0 +1,149 @@
+"""How long a step takes under a placement: the units of each layer one after another, what may overlap, and what must cross.
+
+A layer's time depends on the devices of its units and on where its input lies, so that layers are looked up once they are known.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from engine.arch.spec import ModelSpec, MoeFfn
+from engine.arch.units import UnitId, UnitKind
+from engine.estimate.roofline import Part, Roofline
+from engine.estimate.work import ModelWork, Style
+from engine.placement.placement import Device, Gpu, Numa, Placement
+from engine.placement.streaming import LEAST_ROWS
+from engine.program.fuse import Phase
+
+_PARTS: tuple[UnitKind, ...] = ("mixer", "ffn", "shared", "experts")
+_Key = tuple[int, tuple[Device | None, ...], Device, Phase, int]
+
+
+@dataclass(frozen=True, slots=True)
+class StepTime:
+    """seconds of a step; busy, bounds: by device, the seconds that it works and those that reading alone takes; crossing: of the
+    hand-overs. parts: by device, what its time goes to."""
+
+    seconds: float
+    parts: dict[Device, Part]
+    crossing: float
+
+    def busiest(self) -> Device:
+        """The device that works longest."""
+        return max(self.parts, key=lambda device: self.parts[device].seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class _Layer:
+    seconds: float
+    parts: tuple[tuple[Device, Part], ...]
+    crossing: float
+    leaves: Device
+
+
+class Speed:
+    """Step times of one model on one machine."""
+
+    def __init__(self, spec: ModelSpec, work: ModelWork, roofline: Roofline, *, streams: bool) -> None:
+        """streams: whether long chunks of prompts may bring the experts of the CPU to a GPU."""
+        self._spec, self._work, self._roofline = spec, work, roofline
+        self._streams = streams and work.rows >= LEAST_ROWS
+        self._known: dict[_Key, _Layer] = {}
+        self._units: dict[tuple[UnitKind, int, Device, Phase, int], Part] = {}
+
+    def unit(self, unit: UnitId, device: Device, phase: Phase = "decode", depth: int = 0) -> Part:
+        """What a unit takes on a device."""
+        shape = -1 if unit.layer < 0 else self._work.shapes[unit.layer]
+        return self._part(unit.kind, unit.layer, shape, device, phase, depth)
+
+    def step(self, placement: Placement, phase: Phase, depth: int = 0) -> StepTime:
+        """A decode step of one row behind `depth` tokens, or a chunk of a prompt."""
+        at = placement.device_of(UnitId("embed"))
+        found = self._part("embed", -1, -1, at, phase, depth)
+        parts: dict[Device, Part] = {at: found}
+        seconds, crossing = self._roofline.calibration.step_us * 1e-6 + found.seconds, 0.0
+        where = placement.places
+        for i in range(self._spec.n_layers):
+            devices = tuple(where.get(unit) for unit in self._ids(i))
+            key = (self._work.shapes[i], devices, at, phase, depth)
+            layer = self._known.get(key)
+            if layer is None:
+                layer = self._known[key] = self._layer(i, *key)
+            seconds += layer.seconds
+            crossing += layer.crossing
+            for device, part in layer.parts:
+                parts[device] = parts[device] + part if device in parts else part
+            at = layer.leaves
+        head = placement.device_of(UnitId("head"))
+        part = self._part("head", -1, -1, head, phase, depth)
+        parts[head] = parts.get(head, Part()) + part
+        over = self._cross(at, head, 1)
+        return StepTime(seconds + part.seconds + over, parts, crossing + over)
+
+    def _ids(self, layer: int) -> tuple[UnitId, ...]:
+        return tuple(UnitId(kind, layer) for kind in _PARTS)
+
+    def _layer(self, i: int, shape: int, devices: tuple[Device | None, ...], at: Device, phase: Phase, depth: int) -> _Layer:
+        mixer, ffn, shared, experts = devices
+        assert mixer is not None and ffn is not None
+        rows = self._work.rows if phase == "prefill" else 1
+        parts: list[tuple[Device, Part]] = []
+
+        def take(kind: UnitKind, device: Device) -> float:
+            part = self._part(kind, i, shape, device, phase, depth)
+            parts.append((device, part))
+            return part.seconds
+
+        seconds = crossing = self._cross(at, mixer, rows)
+        seconds += take("mixer", mixer)
+        over = self._cross(mixer, ffn, rows)
+        crossing += over
+        seconds += over + take("ffn", ffn)
+        if experts is not None:
+            beside = 0.0
+            if shared is not None:
+                beside = take("shared", shared) + 2 * self._cross(ffn, shared, rows)
+            far = 2 * self._cross(ffn, experts, rows)
+            routed = self._routed(i, shape, ffn, experts, phase, depth, parts)
+            crossing += far
+            apart = shared is not None and shared != experts
+            seconds += max(beside, routed + far) if apart else beside + routed + far
+        return _Layer(seconds, tuple(parts), crossing, ffn)
+
+    def _routed(
+        self, i: int, shape: int, ffn: Device, experts: Device, phase: Phase, depth: int, parts: list[tuple[Device, Part]]
+    ) -> float:
+        """The experts of a layer, where they lie or, in a long chunk, on the GPU of the router while the next ones arrive."""
+        here = self._part("experts", i, shape, experts, phase, depth)
+        if phase == "prefill" and self._streams and isinstance(ffn, Gpu) and isinstance(experts, Numa):
+            there = self._part("experts", i, shape, ffn, phase, depth)
+            nbytes = sum(op.nbytes for op in self._work.of(UnitId("experts", i), phase, "gpu"))
+            brought = Part(read=max(there.seconds, nbytes / (self._roofline.gpu(ffn).to_gbps * 1e9)))
+            if brought.seconds < here.seconds:
+                parts.append((ffn, brought))
+                return brought.seconds
+        parts.append((experts, here))
+        return here.seconds
+
+    def _part(self, kind: UnitKind, layer: int, shape: int, device: Device, phase: Phase, depth: int) -> Part:
+        key = kind, shape, device, phase, depth
+        found = self._units.get(key)
+        if found is None:
+            style: Style = "gpu" if isinstance(device, Gpu) else "cpu"
+            work = self._work.of(UnitId(kind, layer), phase, style)
+            rows = self._work.rows if phase == "prefill" else 1
+            found = self._units[key] = self._roofline.unit(work, device, phase, depth, rows)
+        return found
+
+    def _cross(self, source: Device, target: Device, rows: int) -> float:
+        """Rows of the residual stream from one device to another."""
+        if source == target:
+            return 0.0
+        rates = [self._roofline.gpu(one) for one in (source, target) if isinstance(one, Gpu)]
+        link = min((min(one.to_gbps, one.from_gbps) for one in rates), default=self._roofline.node(0).limit)
+        return self._roofline.calibration.exchange_us * 1e-6 + 4.0 * rows * self._spec.n_embd / (link * 1e9)
+
+    def expert_share(self, layer: int) -> float:
+        """Of a layer's experts, the part that a token passes."""
+        ffn = self._spec.blocks[layer].ffn
+        return ffn.n_used / ffn.n_experts if isinstance(ffn, MoeFfn) else 1.0

@@ -1,0 +1,200 @@
+"""Bytes of weights, derived weights, caches and states of each unit, made once, and added up by device for a placement."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from engine.arch.cache_groups import groups_of
+from engine.arch.spec import Mla, ModelSpec, Rope, Temperature
+from engine.arch.units import UnitId
+from engine.estimate.derived import derived_info
+from engine.estimate.memory import GPU_ALIGN, Estimator
+from engine.estimate.states import plan_slots, state_shapes
+from engine.gguf.info import TensorInfo
+from engine.placement.options import KvType
+from engine.placement.placement import Device, Gpu, Numa, Placement
+from engine.placement.streaming import CHUNK_BYTES, CHUNKS, RING_LAYERS, aligned
+from engine.placement.tensors import Use
+from engine.quants.padding import padded_bytes
+
+Sums = tuple[int, int, int, int, int, int]
+"""weights, derived, kv, kept windows, state, passing: see `DeviceBytes`; passing: of rings for experts on their way."""
+
+
+_COLOURS = {"mixer": 0, "experts": 1}
+
+
+@dataclass(frozen=True, slots=True)
+class _Tensor:
+    """A tensor that several units read: it lies once on each device that has one of them. Bytes on a node and on a GPU."""
+
+    units: tuple[UnitId, ...]
+    cpu: int
+    gpu: int
+
+
+class UnitSums:
+    """The sums of one model with one set of options."""
+
+    def __init__(self, spec: ModelSpec, estimator: Estimator) -> None:
+        self._spec, self._full = spec, estimator
+        self._weights, self._shared_weights = self._sum_up(("matrix",), ("matrix",), self._stored)
+        self._derived, self._shared_derived = self._sum_up(("taps",), ("vector", "taps"), self._as_f32)
+        for block in spec.blocks:
+            if isinstance(block.mixer, Mla):
+                types, unit = estimator.types, UnitId("mixer", block.index)
+                parts = block.mixer.derived
+                made = sum(derived_info(part, types[part.weight], f32=estimator.f32).nbytes for part in parts)
+                cpu, gpu = self._derived.get(unit, (0, 0))
+                self._derived[unit] = cpu + made, gpu + made
+        self._layers = groups_of(spec)
+        self._states = {layer: 4 * shape.state_floats for layer, shape in state_shapes(spec)}
+        self._ring: dict[UnitId, int] = {}
+        for use in estimator.uses:
+            if use.use == "matrix" and use.unit.kind == "experts":
+                self._ring[use.unit] = self._ring.get(use.unit, 0) + aligned(estimator.tensors[use.name].nbytes)
+        self._named: dict[UnitId, int] = {}
+        for use in estimator.uses:
+            self._named[use.unit] = self._named.get(use.unit, 0) + estimator.tensors[use.name].nbytes
+        self._caches: dict[tuple[KvType, KvType], dict[int, tuple[tuple[int, int], tuple[int, int]]]] = {}
+        self._tables = estimator.layer_tables()
+
+    def of(self, placement: Placement, beside: Placement | None) -> Mapping[Device, Sums]:
+        """The sums of each device in use. beside: see `Estimator.streamed`."""
+        places = placement.places
+        weights = self._added(self._weights, self._shared_weights, places)
+        derived = self._added(self._derived, self._shared_derived, places if beside is None else beside.places)
+        kv: defaultdict[Device, int] = defaultdict(int)
+        kept: defaultdict[Device, int] = defaultdict(int)
+        for layer, (cpu, gpu) in self._cache(placement).items():
+            device = places[UnitId("kv", layer)]
+            needed, spare = gpu if isinstance(device, Gpu) else cpu
+            kv[device] += needed
+            kept[device] += spare
+        state = self._state(placement)
+        passing = {} if beside is None else self._passing(places, beside.places)
+        mixers: defaultdict[Device, list[int]] = defaultdict(list)
+        for i in range(self._spec.n_layers):
+            mixers[places[UnitId("mixer", i)]].append(i)
+        found: dict[Device, Sums] = {}
+        for device in {*places.values(), *passing}:
+            tables = self._table_bytes(mixers[device] if isinstance(device, Gpu) else None)
+            found[device] = (
+                weights[device],
+                derived[device] + tables,
+                kv[device],
+                kept[device],
+                state.get(device, 0),
+                passing.get(device, 0),
+            )
+        return found
+
+    def colours(self, places: Mapping[UnitId, Device]) -> Mapping[Device, tuple[int, int, int]]:
+        """Bytes of weights by device: of attention, of experts, of the rest, what several units share among it."""
+        kinds: dict[Device, list[int]] = {}
+        for unit, (cpu, gpu) in self._weights.items():
+            device = places[unit]
+            mine = kinds.setdefault(device, [0, 0, 0])
+            mine[_COLOURS.get(unit.kind, 2)] += gpu if isinstance(device, Gpu) else cpu
+        for tensor in self._shared_weights:
+            for device in {places[unit] for unit in tensor.units}:
+                kinds.setdefault(device, [0, 0, 0])[2] += tensor.gpu if isinstance(device, Gpu) else tensor.cpu
+        return {device: (one[0], one[1], one[2]) for device, one in kinds.items()}
+
+    def by_unit(self, placement: Placement) -> dict[UnitId, int]:
+        """Bytes of the tensors of each unit, of a cache or of the states of a layer: those of `Estimator.unit_bytes`, sooner."""
+        places, found = placement.places, dict(self._named)
+        for layer, (cpu, gpu) in self._cache(placement).items():
+            unit = UnitId("kv", layer)
+            found[unit] = sum(gpu if isinstance(places[unit], Gpu) else cpu)
+        slots, _ = plan_slots(self._spec, self._full.snapshot_budget(placement)) if self._states else (0, 0)
+        return found | {UnitId("state", layer): slots * nbytes for layer, nbytes in self._states.items()}
+
+    def _sum_up(
+        self,
+        on_node: tuple[Use, ...],
+        on_gpu: tuple[Use, ...],
+        size: Callable[[TensorInfo], tuple[int, int]],
+    ) -> tuple[dict[UnitId, tuple[int, int]], list[_Tensor]]:
+        """Bytes on a node and on a GPU by unit, of tensors that one unit reads so, and the tensors that several read."""
+        readers: dict[str, dict[UnitId, None]] = {}
+        uses: dict[str, set[Use]] = {}
+        for use in self._full.uses:
+            if use.use in on_node or use.use in on_gpu:
+                readers.setdefault(use.name, {})[use.unit] = None
+                uses.setdefault(use.name, set()).add(use.use)
+        sums: dict[UnitId, tuple[int, int]] = {}
+        shared: list[_Tensor] = []
+        for name, units in readers.items():
+            cpu, gpu = size(self._full.tensors[name])
+            cpu, gpu = cpu * bool(uses[name] & set(on_node)), gpu * bool(uses[name] & set(on_gpu))
+            if len(units) > 1:
+                shared.append(_Tensor(tuple(units), cpu, gpu))
+                continue
+            (unit,) = units
+            before = sums.get(unit, (0, 0))
+            sums[unit] = before[0] + cpu, before[1] + gpu
+        return sums, shared
+
+    @staticmethod
+    def _added(
+        sums: Mapping[UnitId, tuple[int, int]], shared: list[_Tensor], places: Mapping[UnitId, Device]
+    ) -> defaultdict[Device, int]:
+        found: defaultdict[Device, int] = defaultdict(int)
+        for unit, (cpu, gpu) in sums.items():
+            device = places[unit]
+            found[device] += gpu if isinstance(device, Gpu) else cpu
+        for tensor in shared:
+            for device in {places[unit] for unit in tensor.units}:
+                found[device] += tensor.gpu if isinstance(device, Gpu) else tensor.cpu
+        return found
+
+    def _cache(self, placement: Placement) -> dict[int, tuple[tuple[int, int], tuple[int, int]]]:
+        """Of each layer with a cache, (kv, kept windows) on a node and on a GPU."""
+        types = placement.k_type, placement.v_type
+        if types not in self._caches:
+            self._caches[types] = {
+                layer: (self._full.layer_cache(layer, Numa(0), placement), self._full.layer_cache(layer, Gpu(0), placement))
+                for layer in self._layers
+            }
+        return self._caches[types]
+
+    def _state(self, placement: Placement) -> dict[Device, int]:
+        if not self._states:
+            return {}
+        slots, _ = plan_slots(self._spec, self._full.snapshot_budget(placement))
+        found: defaultdict[Device, int] = defaultdict(int)
+        for layer, nbytes in self._states.items():
+            device = placement.places[UnitId("state", layer)]
+            found[device] += (slots + isinstance(device, Gpu)) * nbytes
+        return found
+
+    def _passing(self, places: Mapping[UnitId, Device], beside: Mapping[UnitId, Device]) -> dict[Device, int]:
+        """Bytes of the rings through which experts pass on GPUs, and of what is pinned for them in memory."""
+        largest: dict[Device, int] = {}
+        sources: set[Device] = set()
+        for unit, nbytes in self._ring.items():
+            there = beside[unit]
+            if places[unit] != there:
+                largest[there] = max(nbytes, largest.get(there, 0))
+                sources.add(places[unit])
+        found = {device: RING_LAYERS * nbytes for device, nbytes in largest.items()}
+        pinned = CHUNKS * CHUNK_BYTES * len(found)
+        return found | dict.fromkeys(sources, pinned)
+
+    def _table_bytes(self, layers: list[int] | None) -> int:
+        """Bytes of the tables of positions that the layers (None: all) use, each once."""
+        found: dict[Rope | Temperature, int] = {}
+        for one in self._tables if layers is None else (self._tables[i] for i in layers):
+            found |= one
+        return sum(found.values())
+
+    @staticmethod
+    def _stored(tensor: TensorInfo) -> tuple[int, int]:
+        return tensor.nbytes, -(-padded_bytes(tensor.type_name, tensor.nbytes) // GPU_ALIGN) * GPU_ALIGN
+
+    @staticmethod
+    def _as_f32(tensor: TensorInfo) -> tuple[int, int]:
+        return 4 * tensor.n_elements, 4 * tensor.n_elements

@@ -1,0 +1,65 @@
+"""What the engine itself counts while it works: bytes, tokens and time by device, exact and without asking any driver. Values
+only, on the clock of `HardwareSnapshot`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceWork:
+    """What one device (`numa0`, `gpu0`) did in the period.
+
+    working_percent: of the period in which it computed for us: neither idle nor waiting for another device.
+    token_ms, waiting_ms: of a decode step, computing and waiting for others; None without one in the period.
+    read_bytes_per_token, read_bytes_per_s: weights and KV cache; the rate is of the time in which it computed.
+    in_bytes_per_s, out_bytes_per_s: activations and weights that crossed its link.
+    """
+
+    device: str
+    working_percent: float
+    token_ms: float | None = None
+    waiting_ms: float | None = None
+    read_bytes_per_token: int | None = None
+    read_bytes_per_s: float | None = None
+    in_bytes_per_s: float | None = None
+    out_bytes_per_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OpTime:
+    """Milliseconds of one decode step by kind of op on one device, all layers together: `experts down` on `numa0`.
+
+    n_bytes: of weights that these ops read.
+    """
+
+    device: str
+    kind: str
+    ms: float
+    n_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSample:
+    """What the engine did in the last period_s. time_s is monotonic.
+
+    decode_tok_s, prefill_tok_s: of the time spent in such steps, all answers together; None without one.
+    step_ms: a decode step from its start to its logits; outside_ms: from there to the next step (sampling, text, events).
+    ops: of the last decode step that was measured op by op.
+    """
+
+    time_s: float
+    period_s: float
+    n_answers: int = 0
+    n_decode_steps: int = 0
+    n_decoded: int = 0
+    n_prefilled: int = 0
+    decode_tok_s: float | None = None
+    prefill_tok_s: float | None = None
+    step_ms: float | None = None
+    outside_ms: float | None = None
+    devices: tuple[DeviceWork, ...] = ()
+    ops: tuple[OpTime, ...] = ()
+    kv_used_tokens: int = 0
+    kv_total_tokens: int = 0
+    kv_bytes_per_token: int = 0

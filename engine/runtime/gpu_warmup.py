@@ -1,0 +1,111 @@
+"""What is done before a shape of step runs for the first time: kernels are compiled, memory is taken, graphs are captured.
+
+Called by the thread that steps, and for a placement that is built beside a running one by the thread that builds it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from engine.errors import Cancelled
+from engine.program.plan import Plan
+from engine.runtime.gpu_bound import Binder, Bound
+from engine.runtime.gpu_buffers import StepShape
+from engine.runtime.gpu_lane import WARM_RUNS
+from engine.runtime.gpu_side import GpuSide
+from engine.runtime.step import StepBatch
+from kernels_pyx.executor import AbortFlag
+
+Shapes = tuple[tuple[int, StepShape], ...]
+"""(index of the plan, shape) of kinds of steps."""
+
+
+class Warmer:
+    """plans: all of a model, its own before those whose experts come on the way; n_own: how many those are."""
+
+    def __init__(self, plans: tuple[Plan, ...], n_own: int, sides: Sequence[GpuSide], binder: Binder) -> None:
+        self._plans = plans
+        self._n_own = n_own
+        self._sides = sides
+        self._binder = binder
+
+    @property
+    def in_use(self) -> Shapes:
+        """Steps of few rows that have been captured by now."""
+        return tuple((index, bound.shape) for index, bound in self._binder.kept if bound.ready and bound.plan.phase == "decode")
+
+    def warm_up(self, progress: Callable[[int, int], None], abort: AbortFlag, also: Shapes = ()) -> None:
+        """Binds what most steps are: decode of one sequence, whole chunks of prompts; compiles and captures them on real devices.
+
+        Other shapes are captured when they come for the first time (decode) or the second time (prompts), or here: `also`.
+
+        Raises:
+            Cancelled: the flag was set. OutOfMemory, DeviceLost.
+        """
+        for side in self._sides:
+            side.device.synchronize()  # what was cleared and copied so far was enqueued elsewhere
+        usual = [(i, plan.max_rows) for i, plan in enumerate(self._plans) if plan.phase == "prefill" or plan.max_rows == 1]
+        wanted = [(i, StepShape(rows, 1, 1)) for i, rows in usual]
+        wanted += [(i, shape) for i, shape in also if (i, shape) not in wanted]
+        for done, (i, shape) in enumerate(wanted):
+            if abort.is_set:
+                raise Cancelled("loading was stopped")
+            progress(done, len(wanted))
+            bound = self._binder.bind(i, shape, beside=self._plans[i].phase == "decode")
+            if needs_warmth(self._sides) and not self._passes_lent(i):
+                self.make_ready(i, bound)
+
+    def _passes_lent(self, index: int) -> bool:
+        """Whether experts would come through a ring that another placement may be using."""
+        return index >= self._n_own and any(side.experts is not None and side.experts.lent for side in self._sides)
+
+    def make_ready(self, index: int, bound: Bound) -> None:
+        """Runs what GPUs do on padding alone, so that all is compiled and all memory taken, and captures it."""
+        bound.ready = True
+        bound.host.fill(_NOTHING, None)
+        self._warm(bound, WARM_RUNS)
+        if index >= self._n_own or not bound.capturable:
+            return  # experts come on the way, or rows cross
+        for piece in bound.pieces:
+            lane = bound.lanes[piece.lane]
+            if lane is not None:
+                lane.capture(piece.first, piece.end)
+
+    def is_due(self, index: int, bound: Bound) -> bool:
+        """Whether a shape that is not captured comes often enough to be worth it."""
+        bound.uses += 1
+        if bound.ready or index >= self._n_own or not bound.capturable or not needs_warmth(self._sides):
+            return False
+        return bound.plan.phase == "decode" or bound.uses > 1
+
+    def _warm(self, bound: Bound, times: int) -> None:
+        """Runs the pieces of GPUs; nobody waits for a CPU that has not begun."""
+        if bound.meeting is not None:
+            bound.meeting.host.stop()
+        for _ in range(times):
+            for piece in bound.pieces:
+                lane = bound.lanes[piece.lane]
+                if lane is not None:
+                    lane.run(piece.first, piece.end)
+        for side in self._sides:
+            side.stream.synchronize()
+            side.rest()
+        if bound.meeting is not None:
+            bound.meeting.reset()
+
+
+def needs_warmth(sides: Sequence[GpuSide]) -> bool:
+    """Whether something is compiled or captured for these devices."""
+    return not all(side.device.emulated for side in sides)
+
+
+_NOTHING = StepBatch(
+    "decode",
+    np.zeros(0, np.int32),
+    np.zeros(0, np.int32),
+    np.zeros(0, np.int32),
+    (),
+    np.zeros(0, np.int32),
+)

@@ -1,0 +1,112 @@
+"""What the process holds on each device over time, and whether it grows without a reason: looks at the ledger of the model and at
+what the system counts. Owned by the loaded model, asked by the engine thread."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from engine.api.values import HoldingTrend
+from engine.placement.placement import Device, Gpu, Numa
+from engine.runtime.loaded_model import LoadedModel
+
+LOOK_S = 10.0
+"""How often it looks."""
+KEPT = 360
+"""Looks that count: an hour of them."""
+GROWN_BYTES = 256 << 20
+"""What libraries, allocators and the rest of the program may take beside the ledger before it is called growth."""
+LEAST_SPAN_S = 120.0
+"""A shorter time tells nothing about a slope."""
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """held: bytes by device as the system counts them; known: as the model's ledger does."""
+
+    time_s: float
+    held: dict[Device, int]
+    known: dict[Device, int]
+
+
+class HoldingWatch:
+    """One loaded model."""
+
+    def __init__(self, model: LoadedModel, clock: Callable[[], float] = time.monotonic) -> None:
+        self._model = model
+        self._clock = clock
+        self._looks: deque[Look] = deque(maxlen=KEPT)
+        self.look()
+
+    def look(self) -> None:
+        """Once in LOOK_S."""
+        now = self._clock()
+        if self._looks and now - self._looks[-1].time_s < LOOK_S:
+            return
+        known = known_bytes(self._model)
+        self._looks.append(Look(now, {device: system_bytes(device, known[device]) for device in known}, known))
+
+    def trends(self) -> tuple[HoldingTrend, ...]:
+        """Of every device in use now."""
+        self.look()
+        last = self._looks[-1]
+        return tuple(self._trend(device) for device in sorted(last.held))
+
+    def _trend(self, device: Device) -> HoldingTrend:
+        looks = [one for one in self._looks if device in one.held]
+        first, last = looks[0], looks[-1]
+        span = last.time_s - first.time_s
+        slope = slope_of([(one.time_s, one.held[device]) for one in looks])
+        grown = last.held[device] - first.held[device]
+        # Caches are taken page by page: all that the ledger knows may still become real.
+        reason = last.known[device] if isinstance(device, Numa) else max(0, last.known[device] - first.known[device])
+        sentence = ""
+        if span >= LEAST_SPAN_S and slope > 0 and grown > reason + GROWN_BYTES:
+            sentence = (
+                f"{device} holds {grown - reason:,} bytes more than {span / 60:.0f} minutes ago without a known reason; "
+                "load the model again if it goes on"
+            )
+        return HoldingTrend(str(device), last.held[device], slope, span, sentence)
+
+
+def known_bytes(model: LoadedModel) -> dict[Device, int]:
+    """By device, what the ledger has of memory of our own."""
+    found: dict[Device, int] = {}
+    for one in model.residency.holdings:
+        found[one.device] = found.get(one.device, 0) + (0 if one.mapped else one.nbytes)
+    return found
+
+
+def system_bytes(device: Device, known: int) -> int:
+    """What the process really holds: of its own memory, or of a real GPU's; an emulated one is known by its ledger alone."""
+    if isinstance(device, Gpu):
+        torch = sys.modules.get("torch")
+        if torch is None or not torch.cuda.is_available() or device.index >= torch.cuda.device_count():
+            return known
+        return int(torch.cuda.memory_reserved(device.index))
+    return anonymous_bytes()
+
+
+def anonymous_bytes() -> int:
+    """Memory of this process that no file backs."""
+    try:
+        for line in Path("/proc/self/status").read_text(encoding="utf-8").splitlines():
+            if line.startswith("RssAnon:"):
+                return int(line.split()[1]) << 10
+    except (OSError, ValueError):
+        pass
+    return int(psutil.Process().memory_info().rss)
+
+
+def slope_of(points: list[tuple[float, int]]) -> float:
+    """Bytes a second of the line through (seconds, bytes) that is off by the least squares; 0 of less than two points."""
+    n = len(points)
+    mean_t, mean_b = sum(t for t, _ in points) / n, sum(b for _, b in points) / n
+    spread = sum((t - mean_t) ** 2 for t, _ in points)
+    return sum((t - mean_t) * (b - mean_b) for t, b in points) / spread if spread else 0.0

@@ -1,0 +1,173 @@
+"""Drags over the board as Qt sends them to the viewports of its lists: what is shown, what is refused, what a drop does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from PySide6.QtCore import QMimeData, Qt
+from pytestqt.qtbot import QtBot
+
+from app.qtmodels.placement_mime import MIME, card_mime
+from engine.api.pure import Gpu, Numa, UnitId
+from tests.helpers.fake_planner import machine
+from tests.helpers.placement_table import Table, experts, opened_desk, shown_board
+
+pytestmark = pytest.mark.usefixtures("themed")
+
+
+@pytest.fixture
+def table(qtbot: QtBot) -> Iterator[Table]:
+    with opened_desk(qtbot) as desk, shown_board(qtbot, desk) as shown:
+        yield shown
+
+
+def test_a_drop_moves_the_card_and_undo_brings_it_back(table: Table) -> None:
+    table.drop(experts(4), Gpu(1))
+    assert table.device_of(UnitId("experts", 4)) == Gpu(1)
+    assert "Experts, layer 4" in table.titles(Gpu(1))
+    assert "Layer 4" not in table.titles(Numa(0))
+    assert table.desk.undo()
+    assert table.device_of(UnitId("experts", 4)) == Numa(0)
+    assert "Layer 4" in table.titles(Numa(0))
+
+
+def test_holding_cards_over_a_column_shows_what_the_drop_would_give(table: Table) -> None:
+    event = table.enter(experts(4), Gpu(1))
+    assert event.isAccepted()
+    head = table.board.column(Gpu(1)).head.state
+    assert head.then is not None
+    assert head.now is not None
+    assert head.then.used - head.now.used == 6_300_000_000
+    texts = [text for text, _, _ in table.board.drag.preview.lines]
+    assert texts == ["Decode 11.2 → 11.3 tok/s", "GPU 1: 10.6 → 16.9 of 24 GB"]
+    assert table.device_of(UnitId("experts", 4)) == Numa(0)
+    then = table.desk.preview(experts(4), Gpu(1))
+    assert then is not None
+    source = table.board.column(Numa(0)).head.state.then
+    assert source == then.of(Numa(0))
+
+
+def test_leaving_the_column_takes_all_that_back(table: Table) -> None:
+    table.enter(experts(4), Gpu(1))
+    table.leave(Gpu(1))
+    assert table.board.drag.trial is None
+    assert table.board.drag.preview.lines == ()
+    assert table.board.column(Gpu(1)).head.state.then is None
+
+
+def test_the_line_shows_where_the_card_will_stand(table: Table) -> None:
+    table.drop(experts(60), Gpu(1))
+    n_rows = len(table.titles(Gpu(1)))
+    table.enter(experts(4), Gpu(1))
+    cards = table.list_of(Gpu(1))
+    assert cards._insert_at == n_rows - 1
+    table.leave(Gpu(1))
+    assert cards._insert_at is None
+    table.drop(experts(4), Gpu(1))
+    assert table.titles(Gpu(1))[-2:] == ["Experts, layer 4", "Experts, layer 60"]
+
+
+def test_a_refused_drop_gives_its_reason_in_the_head_and_moves_nothing(table: Table) -> None:
+    event = table.enter([UnitId("head")], Numa(1))
+    assert not event.isAccepted()
+    assert table.board.column(Numa(1)).head.state.note == "The output head must be on a GPU; move it to GPU 1 instead."
+    assert table.board.drag.preview.lines == ()
+    table.let_go(card_mime([UnitId("head")]), Numa(1))
+    assert table.device_of(UnitId("head")) == Gpu(0)
+    assert table.board.column(Numa(1)).head.state.note == ""
+
+
+def test_cards_over_their_own_column_are_taken_and_left_as_they_are(table: Table) -> None:
+    event = table.enter(experts(4), Numa(0))
+    assert event.isAccepted()
+    assert table.board.column(Numa(0)).head.state.then is None
+    table.drop(experts(4), Numa(0))
+    assert table.desk.undo_text == ""
+
+
+@pytest.mark.parametrize(
+    "raw", [b"", b"[", b"[1, 2]", b'{"a": 1}', b'["experts.9999"]', b'["nothing.4"]', b'["experts.4; rm"]', b"[" * 100_000]
+)
+def test_what_is_not_ours_is_not_taken(table: Table, raw: bytes) -> None:
+    data = QMimeData()
+    data.setData(MIME, raw)
+    assert not table.hold(data, Gpu(1), (100, 200)).isAccepted()
+    table.let_go(data, Gpu(1))
+    assert table.desk.undo_text == ""
+
+
+def test_a_file_that_is_dragged_over_the_board_is_not_taken(table: Table) -> None:
+    data = QMimeData()
+    data.setText("/home/somebody/model.gguf")
+    assert not table.hold(data, Gpu(1), (100, 200)).isAccepted()
+
+
+def test_little_room_is_warned_of_before_the_drop(table: Table) -> None:
+    table.desk.move(experts(4), Gpu(1))
+    warning = table.board.column(Gpu(1)).warning
+    assert warning.isHidden()
+    table.enter(experts(5), Gpu(1))
+    assert warning.lines == ("790 MB would be free", "96k tokens would not fit")
+    assert warning.isVisible()
+    table.leave(Gpu(1))
+    assert warning.isHidden()
+
+
+def test_a_column_that_is_too_full_says_by_how_much_and_offers_a_way_out(table: Table, qtbot: QtBot) -> None:
+    table.drop(experts(4, 5, 6), Gpu(1))
+    head = table.board.column(Gpu(1)).head
+    qtbot.waitUntil(lambda: head.state.fix == "Fix: move 1 layer")
+    assert "5.5 GB over" in head.accessibleDescription()
+    height = head.height()
+    qtbot.mouseClick(head._button, Qt.MouseButton.LeftButton)
+    assert table.desk.state == "ready"
+    assert head.state.fix == ""
+    assert head.height() < height
+
+
+def test_the_drag_takes_all_that_is_selected_in_every_column_but_what_is_pinned(table: Table) -> None:
+    table.desk.pin(experts(5), True)
+    table.board.select([*experts(4, 5, 40), UnitId("head")])
+    drag = table.board.drag.make(table.list_of(Numa(0)))
+    assert drag is not None
+    assert sorted(map(str, table.list_of(Gpu(1)).column.known(_cards(drag.mimeData())))) == ["experts.4", "experts.40", "head"]
+    assert not drag.pixmap().isNull()
+    drag.deleteLater()
+
+
+def _cards(data: QMimeData) -> frozenset[object]:
+    from app.qtmodels.placement_mime import cards_in
+
+    return frozenset(cards_in(data))
+
+
+def test_nothing_to_drag_begins_no_drag(table: Table) -> None:
+    assert table.board.drag.make(table.list_of(Numa(0))) is None
+    table.desk.pin([UnitId("head")], True)
+    table.board.select([UnitId("head")])
+    assert table.board.drag.make(table.list_of(Gpu(0))) is None
+
+
+def test_a_device_that_is_gone_is_greyed_and_takes_nothing(table: Table) -> None:
+    table.desk.set_lost(frozenset({Gpu(1)}))
+    head = table.board.column(Gpu(1)).head.state
+    assert head.row.lost
+    assert head.note == "This device is gone. Its cards stay here until you move them."
+    assert not table.enter(experts(4), Gpu(1)).isAccepted()
+    assert table.board.column(Gpu(1)).head.state.note == "GPU 1 is gone; choose another device."
+    table.leave(Gpu(1))
+    lost = [card.id for card in table.desk.cards_of(Gpu(1))]
+    table.drop(lost, Gpu(0))
+    assert table.titles(Gpu(1)) == []
+
+
+def test_more_devices_than_there_is_room_for_are_scrolled_to(qtbot: QtBot) -> None:
+    many = machine(gpus=(("RTX 4090", 24),) * 8, n_nodes=2)
+    with opened_desk(qtbot, machine=many) as desk, shown_board(qtbot, desk) as table:
+        assert len(table.board.lists()) == 10
+        bar = table.board._scroll.horizontalScrollBar()
+        assert bar.maximum() > 0
+        table.drop(experts(4), Gpu(7))
+        assert bar.value() > 0
+        assert table.device_of(UnitId("experts", 4)) == Gpu(7)
