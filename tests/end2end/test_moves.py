@@ -471,3 +471,16 @@ def test_getting_warm_beside_steps_changes_nothing(name: str, monkeypatch: pytes
     talk.run()
     assert talk.ids("answer") == golden(name).greedy("medium")
     talk.model.close()
+
+
+def test_states_keep_their_slots_wherever_they_lie(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A small card sets how many snapshots there are, also for a model that is on the CPU now."""
+    path = golden("qwen35").path
+    large = open_placed(path, on_cpu)
+    monkeypatch.setenv("LAYERDECK_GPU", "emulate:1x0.03")
+    model, there = open_placed(path, on_cpu), open_placed(path, whole)
+    assert model.state_slots == there.state_slots < large.state_slots
+    model.move(target(model, whole))
+    assert holdings(model) == holdings(there)
+    for one in (large, model, there):
+        one.close()
