@@ -58,9 +58,23 @@ class ModelOps(QObject):
         """
         self.cancel_loading()
         path = str(first_file(Path(path)))
-        options = replace(self.load_options(), placement=placement or self.remembered(path))
-        command = LoadModel(self._bridge.new_id(), path, options if n_ctx is None else replace(options, n_ctx=n_ctx))
-        Op(self._bridge, command).on(ModelReady, lambda event: self._on_ready(event.info)).failure(self._on_failed).run()
+        remembered = "" if placement else self.remembered(path)
+        options = replace(self.load_options(), placement=placement or remembered)
+        if n_ctx is not None:
+            options = replace(options, n_ctx=n_ctx)
+        self._load(path, options, remembered=bool(remembered))
+
+    def _load(self, path: str, options: LoadOptions, *, remembered: bool) -> None:
+        def failed(event: Failed) -> None:
+            if not remembered or event.kind != "PlacementError":
+                self._on_failed(event)
+                return
+            # Made for a GPU that is gone, or for the file before it was replaced: the model matters more.
+            self.notice.emit(filled(tr("Models", "Loaded without the placement from before: %1"), event.message))
+            self._load(path, replace(options, placement=""), remembered=False)
+
+        op = Op(self._bridge, LoadModel(self._bridge.new_id(), path, options))
+        op.on(ModelReady, lambda event: self._on_ready(event.info)).failure(failed).run()
 
     def load_options(self) -> LoadOptions:
         """How the settings want models loaded."""

@@ -1,4 +1,4 @@
-"""What an editor makes of counts of experts: the hottest of a layer, and a map to paint. Pure; imports numpy."""
+"""What an editor makes of counts of experts: the hottest of a layer, pools of them, and a map to paint. Pure; imports numpy."""
 
 from __future__ import annotations
 
@@ -6,6 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
+
+from engine.errors import PlacementError
+from engine.placement.placement import Placement
+from engine.placement.pools import with_pool
 
 Counts = npt.NDArray[np.integer]
 LEVELS = 255
@@ -22,6 +26,20 @@ def hottest(counts: Counts | Sequence[int], n: int) -> tuple[tuple[int, ...], fl
     total = int(values.sum())
     share = float(values[best].sum()) / total if total else n / max(1, len(values))
     return tuple(best.tolist()), share
+
+
+def with_hottest(placement: Placement, layers: Sequence[int], counts: Counts, n: int) -> Placement:
+    """The placement with pools of the n hottest experts in every layer that can have one; n 0: without pools.
+
+    layers, counts: see `engine.api.events.ExpertCounts`. A layer can have one where its experts lie on the CPU and its router on
+    a GPU.
+    """
+    for layer, row in zip(layers, counts, strict=True):
+        try:
+            placement = with_pool(placement, layer, hottest(row, n)[0])
+        except PlacementError:
+            continue
+    return placement
 
 
 def heat_map(counts: Counts) -> npt.NDArray[np.uint8]:

@@ -27,7 +27,7 @@ from engine.hardware.machine import Machine, NodeInfo, machine_fingerprint, this
 from engine.hardware.machine_file import read_machine
 from engine.hardware.user_data import user_data_dir
 from engine.placement.file import fingerprint
-from engine.placement.placement import Device, Gpu, Numa, Placement, units_of
+from engine.placement.placement import Device, Gpu, Numa, Placement, Pool, units_of
 from engine.placement.tensors import tensor_uses
 from engine.quants.formats import BY_NAME
 
@@ -46,6 +46,7 @@ __all__ = [
     "Numa",
     "Placement",
     "Planner",
+    "Pool",
     "Prediction",
     "Resolution",
     "Tool",

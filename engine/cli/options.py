@@ -45,7 +45,7 @@ def add_load_options(parser: argparse.ArgumentParser) -> None:
         "--placement",
         default="",
         metavar="P",
-        help="what lies where: a placement file, or flags of llama.cpp in quotation marks, e.g. '-ngl 99 -ot exps=CPU'",
+        help="what lies where: a placement file, rules of another tool, or flags in quotation marks, e.g. '-ngl 99 -ot exps=CPU'",
     )
     parser.add_argument(
         "--stream-experts",

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-import psutil
-
 
 def free_bytes(root: Path = Path("/")) -> int:
     """Bytes that can be taken without anything being swapped or killed: free, or cached files. root: where /proc and /sys lie."""
+    import psutil  # not with the module, which a window imports that asks for nothing yet
+
     return min(
         [psutil.virtual_memory().available, *(limit - used for limit, used in groups(root))],
     )
@@ -17,6 +17,8 @@ def free_bytes(root: Path = Path("/")) -> int:
 
 def total_bytes(root: Path = Path("/")) -> int:
     """Bytes of memory that this process can ever have."""
+    import psutil
+
     return min([psutil.virtual_memory().total, *(limit for limit, _ in groups(root))])
 
 

@@ -19,8 +19,8 @@ class LoadOptions:
     """How a model is loaded. n_threads 0: one per core this process may use; n_ctx 0: min(model's context, 8192).
 
     cores: logical processors that work, one worker each, n_threads of them; empty: chosen for this machine.
-    placement: what lies on which device: flags of llama.cpp, a placement as JSON, or the path of a file with either; empty:
-    everything in the machine's memory.
+    placement: what lies on which device: flags or rules of another tool, a placement as JSON, or the path of a file with any of
+    them; empty: everything in the machine's memory.
     snapshot_bytes: what states to go back to may take, in models that have states; 0: 5 % of the memory, 4 GiB at most.
     overrides: keys of the file (the architecture's name may be left out) with values used in place of what it says.
     """

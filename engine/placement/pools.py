@@ -70,6 +70,27 @@ def refusal(pool: Pool, places: dict[UnitId, Device]) -> str:
     return ""
 
 
+def with_pool(placement: Placement, layer: int, experts: Iterable[int]) -> Placement:
+    """The placement with a pool of these experts on the GPU of the layer's router, in the place of another; of none: without.
+
+    Raises:
+        PlacementError: the layer cannot have one, and why.
+    """
+    others = [pool for pool in placement.pools if pool.layer != layer]
+    wanted, places = tuple(experts), dict(placement.units)
+    if not wanted:
+        return replace(placement, pools=tuple(others))
+    router = places.get(UnitId("ffn", layer))
+    if UnitId("experts", layer) not in places:
+        raise PlacementError(f"layer {layer} has no experts to pool; choose another layer")
+    if not isinstance(router, Gpu):
+        raise PlacementError(f"a pool lies on the GPU of its router, and ffn.{layer} is on {router}; put that on a GPU first")
+    pool = Pool(layer, router, wanted)
+    if problem := refusal(pool, places):
+        raise PlacementError(problem)
+    return replace(placement, pools=tuple(sorted((*others, pool), key=lambda one: one.layer)))
+
+
 def with_sensible_pools(placement: Placement) -> Placement:
     """The placement without the pools that have lost their sense, as when a unit was moved."""
     places = dict(placement.units)

@@ -39,10 +39,12 @@ def build(source: ModelSource, placement: Placement, building: Building, beside:
     # Not with the module: torch takes a second to import and hundreds of megabytes, which a CPU alone has no use for.
     from engine.runtime.gpu_loader import load_placed
 
-    try:
-        return load_placed(source, placement, building, beside)
-    except OutOfDeviceMemory as error:
-        raise with_move(error, estimator_of(source), placement) from error
+    return load_placed(source, placement, building, beside)
+
+
+def advised(error: OutOfDeviceMemory, source: ModelSource, placement: Placement) -> OutOfDeviceMemory:
+    """The error, with a move after which the placement would fit. Takes many estimates."""
+    return with_move(error, estimator_of(source), placement)
 
 
 def estimator_of(source: ModelSource) -> Estimator:

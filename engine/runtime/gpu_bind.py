@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -11,7 +11,6 @@ from torch import Tensor
 
 from engine.arch.spec import Mla
 from engine.arch.units import UnitId
-from engine.graph.ops import Buffer
 from engine.program.lane_latent import LaneHeads, LaneLatentAttend, LaneLatentHeads, LaneLatentPosition
 from engine.program.lane_ops import (
     LaneAdd,
@@ -28,25 +27,16 @@ from engine.program.lane_ops import (
     LanePrepare,
     LaneRoute,
     LaneRows,
-    Turn,
-    Weight,
     reads,
     writes,
 )
-from engine.program.lane_transfer import Choice, LaneRecv, LaneSend
-from engine.program.plan import Lane
-from engine.runtime.expert_slots import ExpertSlots
-from engine.runtime.gpu_buffers import LaneTensors, late_buffers
-from engine.runtime.gpu_cache import GpuCache
-from engine.runtime.gpu_weights import GpuWeights
-from engine.triton_kernels.kernels import Kernels
-from engine.triton_kernels.tensors import Acts, Matrix, NormWeight, Pooled, StepInputs, Tally
-from engine.triton_kernels.tensors import Choice as Chosen
+from engine.program.lane_transfer import LaneRecv, LaneSend
+from engine.runtime.gpu_bench import Bench, Run
+from engine.runtime.gpu_buffers import late_buffers
+from engine.runtime.gpu_joined import joined
 
-Run = Callable[[], None]
-NO_HOOKS: Mapping[int, Run] = {}
-Exchange = Callable[[LaneSend | LaneRecv, tuple[Tensor, ...]], Run]
-"""What a send or a receive does with the lane's own tensors: see `gpu_exchange`."""
+NOTHING = "nothing"
+"""The name of calls that do nothing: what they stand for is not wanted, or done by an earlier one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,85 +49,26 @@ class Call:
     written: tuple[Tensor, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Resident:
-    """What of the model lies on one GPU, and who computes with it."""
-
-    kernels: Kernels
-    weights: GpuWeights
-    cache: GpuCache
-    pools: ExpertSlots | None
-
-
-@dataclass(frozen=True, slots=True)
-class Bench:
-    """Everything that the ops of one lane name, for steps of one shape."""
-
-    resident: Resident
-    lane: Lane
-    found: LaneTensors
-    step: StepInputs
-    logits: Tensor | None
-    exchange: Exchange
-    before: Mapping[int, Run]
-    behind: Mapping[int, Run]
-    """By op, what is called before or behind it."""
-    noted: Callable[[int, int], Tally | None]
-    """(layer, rows of its router) to where its choice is noted."""
-
-    def of(self, buffer: Buffer) -> Tensor:
-        """The tensor of a buffer."""
-        if buffer == self.lane.logits and self.logits is not None:
-            return self.logits
-        return self.found.tensors[buffer.name]
-
-    def maybe(self, buffer: Buffer | None) -> Tensor | None:
-        return None if buffer is None else self.of(buffer)
-
-    def acts(self, buffer: Buffer) -> Acts:
-        """What linears multiply: prepared, or f32 rows as they lie."""
-        made = self.found.acts.get(buffer.name)
-        return Acts(self.of(buffer), None, None, None) if made is None else made
-
-    def vector(self, name: str | None) -> Tensor | None:
-        return None if name is None else self.resident.weights.vector(name)
-
-    def bias(self, weight: Weight) -> Tensor | None:
-        """The bias of one matrix, of a longer one the part that belongs to its rows."""
-        bias = self.vector(weight.bias)
-        if bias is None or weight.first is None or len(bias) <= weight.out.width:
-            return bias
-        return bias[weight.first : weight.first + weight.out.width]
-
-    def matrix(self, weight: Weight, n_in: int) -> Matrix:
-        if weight.first is None:
-            return self.resident.weights.matrix(weight.weight, n_in)
-        return self.resident.weights.matrix(weight.weight, n_in, first=weight.first, n_rows=weight.out.width)
-
-    def chosen(self, choice: Choice) -> Chosen:
-        return Chosen(self.of(choice.chosen), self.of(choice.weights))
-
-    @property
-    def pools(self) -> ExpertSlots:
-        """The pools of experts on this GPU."""
-        found = self.resident.pools
-        assert found is not None, "a pool that was not made"
-        return found
-
-    def turn(self, turn: Turn) -> NormWeight | None:
-        return None if turn.norm is None else self.resident.weights.norm(turn.norm)
-
-
 def bind(bench: Bench) -> tuple[Call, ...]:
     """The calls of a lane, in order."""
     calls = []
-    late = frozenset(late_buffers(bench.lane.ops))
+    late, behind = frozenset(late_buffers(bench.lane.ops)), 0
     for i, op in enumerate(bench.lane.ops):
+        if i < behind:
+            calls.append(Call(NOTHING, op.unit, _nothing, ()))
+            continue
         if not len(bench.step.out_rows) and any(buffer.name in late for buffer in (*reads(op), *writes(op))):
             # Nobody wants logits of this chunk: kernels are not launched for no rows.
-            calls.append(Call("nothing", op.unit, _nothing, ()))
+            calls.append(Call(NOTHING, op.unit, _nothing, ()))
             continue
         name = f"{op.unit} {type(op).__name__.removeprefix('Lane').lower()}"
+        join = joined(bench, i)
+        if join is not None:
+            ops, behind = bench.lane.ops[i : i + join.n_ops], i + join.n_ops
+            one_by_one = _joined([_BIND[type(one)](bench, one) for one in ops])
+            written = [tensor for one in ops for tensor in _written(bench, one)]
+            calls.append(Call(f"{op.unit} {join.name}", op.unit, partial(_at_once, join.run, one_by_one), tuple(written)))
+            continue
         runs = [bench.before.get(i), _BIND[type(op)](bench, op), bench.behind.get(i)]
         calls.append(Call(name, op.unit, _joined([run for run in runs if run is not None]), tuple(_written(bench, op))))
     return tuple(calls)
@@ -145,6 +76,11 @@ def bind(bench: Bench) -> tuple[Call, ...]:
 
 def _nothing() -> None:
     pass
+
+
+def _at_once(run: Callable[[], bool], one_by_one: Run) -> None:
+    if not run():
+        one_by_one()
 
 
 def _joined(runs: list[Run]) -> Run:
@@ -202,7 +138,7 @@ def _route(at: Bench, op: LaneRoute) -> Run:
         at.chosen(op.choice),
         op.routing,
         at.noted(op.unit.layer, len(at.of(op.router.out))),
-        None if op.pool is None else Pooled(at.pools.slot_of(op.unit.layer), at.of(op.pool.here), at.of(op.pool.there)),
+        at.pooled(op),
     )
 
 

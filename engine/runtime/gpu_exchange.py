@@ -18,7 +18,7 @@ from engine.placement.placement import Device, Gpu
 from engine.program.lane_transfer import LaneRecv, LaneSend
 from engine.program.plan import Lane, Plan
 from engine.runtime.gpu import GpuDevice
-from engine.runtime.gpu_bind import Run
+from engine.runtime.gpu_bench import Run
 from engine.runtime.gpu_buffers import StepShape, late_buffers
 
 

@@ -30,7 +30,7 @@ from engine.runtime.gpu_peers import Peers
 from engine.runtime.gpu_side import GpuSide
 from engine.runtime.gpu_stream_marks import StreamTimes
 from engine.runtime.gpu_warmup import Shapes, Warmer, needs_warmth
-from engine.runtime.measured import StepTimes, Timing
+from engine.runtime.measured import Crossed, StepTimes, Timing, crossing
 from engine.runtime.pool_keeper import PoolKeeper
 from engine.runtime.residency import Holding
 from engine.runtime.states import StatePool
@@ -88,6 +88,7 @@ class GpuExecutor:
         self.profile = self.measure = False
         self.measured: StepTimes | None = None
         self._timing: Timing | None = None
+        self.crossed: Crossed = {}
         self._n_vocab = spec.n_vocab
         self._sides = sides
         self._cpu = cpu
@@ -99,6 +100,7 @@ class GpuExecutor:
         self._times: tuple[tuple[str, float], ...] = ()
         self._rooms: list[F32] = []
         self._all_plans = plans if streamed is None else (*plans, streamed)
+        self._crossing = [crossing(plan) for plan in self._all_plans]
         self.stream_choice = choice
         self._binder = Binder(self._all_plans, sides, cpu, inputs, spec.n_vocab, peers)
         self.warmer = Warmer(self._all_plans, len(plans), sides, self._binder)
@@ -162,6 +164,7 @@ class GpuExecutor:
             for side in self._sides:
                 side.rest()
         self.last_step_s = time.perf_counter() - started
+        self._count_crossed(index, n_rows)
         if self._timing is not None:
             waited = None if bound.meeting is None else bound.meeting.waited_s()
             self.measured = self._timing.result(self._cpu_lane(index), waited, self.last_step_s)
@@ -175,6 +178,14 @@ class GpuExecutor:
         if self.pools is not None:
             self.pools.end(self.choices.last, plan.phase, self.last_step_s)
         return work.logits
+
+    def _count_crossed(self, index: int, n_rows: int) -> None:
+        row = self._crossing[index]
+        self.crossed = {device: (n_rows * come, n_rows * left) for device, (come, left) in row.items()}
+        for side in self._sides if index == len(self.plans) else ():
+            if side.experts is not None and side.experts.times is not None:
+                come, left = self.crossed.get(str(side.name), (0, 0))
+                self.crossed[str(side.name)] = come + side.experts.times.nbytes, left
 
     def _cpu_lane(self, index: int) -> Lane | None:
         compiled = None if self._cpu is None else self._cpu.compiled[index]

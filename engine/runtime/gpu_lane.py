@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from engine.runtime.gpu import GpuDevice, guarded
-from engine.runtime.gpu_bind import Call
+from engine.runtime.gpu_bind import NOTHING, Call
 
 WARM_RUNS = 2
 """Before a capture: the first compiles, the second runs as the capture will."""
@@ -132,7 +132,8 @@ class GpuLane:
 
         Where a device is real, calls of one kind are captured together, so that launches do not count. The step must have run.
         """
-        return tuple((kind, self._seconds(calls, repeats)) for kind, calls in self._kinds().items())
+        kinds = self._kinds().items()
+        return tuple((kind, self._seconds(calls, repeats)) for kind, calls in kinds if calls[0].name != NOTHING)
 
     def time_in_order(self) -> tuple[tuple[str, float], ...]:
         """(kind of call, seconds of all its calls) as they run one after another, launches and all; what the host takes first."""

@@ -21,7 +21,8 @@ from engine.runtime.cache_groups import CacheGroup
 from engine.runtime.choices import StepChoices
 from engine.runtime.expert_slots import ExpertSlots
 from engine.runtime.gpu import GpuDevice, GpuMemory
-from engine.runtime.gpu_bind import NO_HOOKS, Bench, Call, Exchange, Resident, Run, bind
+from engine.runtime.gpu_bench import NO_HOOKS, Bench, Exchange, Resident, Run
+from engine.runtime.gpu_bind import Call, bind
 from engine.runtime.gpu_buffers import Formats, LaneTensors, StepShape, lane_tensors
 from engine.runtime.gpu_cache import GpuCache
 from engine.runtime.gpu_exchange import Copies, Neighbours

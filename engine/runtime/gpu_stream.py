@@ -29,7 +29,7 @@ from engine.placement import streaming
 from engine.placement.streaming import RING_LAYERS, aligned, ring_bytes
 from engine.program.lane_ops import LaneOp
 from engine.runtime.gpu import GpuMemory, guarded
-from engine.runtime.gpu_bind import Run
+from engine.runtime.gpu_bench import Run
 from engine.runtime.gpu_stream_marks import Marks, StreamTimes
 from engine.runtime.gpu_weights import GpuWeights
 from engine.runtime.pinned import Pinned

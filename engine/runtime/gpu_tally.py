@@ -10,7 +10,7 @@ from engine.program.lane_ops import LaneOp, LaneRoute
 from engine.program.plan import Lane
 from engine.runtime.choices import StepChoices, few
 from engine.runtime.gpu import GpuMemory
-from engine.runtime.gpu_bind import Run
+from engine.runtime.gpu_bench import Run
 from engine.runtime.gpu_buffers import StepShape
 from engine.runtime.pinned import Pinned
 from engine.triton_kernels.tensors import Tally

@@ -299,6 +299,7 @@ class _Staged:
         self._weights = weights
         self._device = device
         self._own = threading.local()
+        self._spreads = False
 
     def bring(self, piece: _Piece) -> None:
         with guarded(self._device), torch.cuda.device(self._device.torch_device):
@@ -308,11 +309,13 @@ class _Staged:
             buffer = self._own.buffer[: piece.nbytes]
             self._weights.read_into(piece.tensor, piece.start, buffer.numpy())
             with torch.cuda.stream(self._own.stream):
+                self._spreads = self._spreads or not piece.into.is_contiguous()
                 arrived = buffer if piece.into.is_contiguous() else buffer.to(piece.into.device, non_blocking=True)
                 piece.into.copy_(arrived.view(piece.into.shape), non_blocking=True)
             self._own.stream.synchronize()
 
     def close(self) -> None:
         """Gives back what blocks passed through on the device, to be spread."""
-        with guarded(self._device):
-            torch.cuda.empty_cache()
+        if self._spreads:
+            with guarded(self._device):
+                torch.cuda.empty_cache()

@@ -9,14 +9,14 @@ import numpy as np
 
 from engine.arch.cache_groups import windows
 from engine.arch.spec import ModelSpec
-from engine.errors import DeviceLost, EngineError, OutOfMemory, PlacementError, UnsupportedModel
+from engine.errors import DeviceLost, EngineError, OutOfDeviceMemory, OutOfMemory, PlacementError, UnsupportedModel
 from engine.gguf.info import GgufFile
 from engine.graph.ops import Embed, Experts, Graph, LatentAttention, Linear
 from engine.graph.reference import ReferenceModel
 from engine.hardware.machine import this_machine
 from engine.placement.options import LoadOptions
-from engine.placement.placement import Gpu, default_placement
-from engine.runtime.build import build
+from engine.placement.placement import Gpu, Placement, default_placement
+from engine.runtime.build import advised, build
 from engine.runtime.cache_groups import BLOCK, plan_groups
 from engine.runtime.choice import choose_placement
 from engine.runtime.kv_cache import context_of
@@ -80,7 +80,7 @@ def _placed(source: ModelSource, building: Building) -> Placed:
     placement, notes = choose_placement(source.file, source.spec, source.graph, source.options)
     before = len(building.undo)
     try:
-        placed = build(source, placement, building)
+        placed = _built(source, placement, building)
     except (DeviceLost, OutOfMemory, PlacementError, UnsupportedModel) as error:
         if source.options.placement or not any(isinstance(device, Gpu) for device in placement.devices):
             raise
@@ -90,6 +90,13 @@ def _placed(source: ModelSource, building: Building) -> Placed:
         notes = (*notes, f"No GPU is used: {error}.")
         placed = build(source, default_placement(source.spec, source.options), building)
     return replace(placed, notes=(*notes, *placed.notes))
+
+
+def _built(source: ModelSource, placement: Placement, building: Building) -> Placed:
+    try:
+        return build(source, placement, building)
+    except OutOfDeviceMemory as error:
+        raise advised(error, source, placement) from error
 
 
 def _types(file: GgufFile, graph: Graph, weights: Weights) -> dict[str, int]:

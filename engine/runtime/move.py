@@ -14,9 +14,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from engine.errors import Cancelled, EngineError, OutOfMemory
+from engine.errors import Cancelled, EngineError, OutOfDeviceMemory, OutOfMemory
 from engine.placement.placement import Gpu, Placement
-from engine.runtime.build import build, estimator_of, owning_of
+from engine.runtime.build import advised, build, estimator_of, owning_of
 from engine.runtime.move_plan import gpus_of, parts_of
 from engine.runtime.pace import Pace
 from engine.runtime.placed import Placed
@@ -123,6 +123,8 @@ class Move:
         TURNS.begin()
         try:
             self._go(self._target)
+        except OutOfDeviceMemory as error:
+            self._error = advised(error, self._model.source, self._target)
         except BaseException as error:
             self._error = error
         finally:
@@ -234,6 +236,8 @@ class Move:
         self._written = None
         then.states.go_on(now.states)
         then.executor.profile = now.executor.profile
+        if now.executor.pools is not None and then.executor.pools is not None:
+            then.executor.pools.use(now.executor.pools.mode)  # filled as the placement says, they learn anew
         then.executor.settle()
         if now.programs is not None and then.programs is not None:
             then.programs.take_team(now.programs)

@@ -10,6 +10,7 @@ from engine.arch.spec import ModelSpec
 from engine.arch.units import UnitId
 from engine.errors import PlacementError
 from engine.placement.placement import Device, Gpu, Numa, Placement, units_of
+from engine.placement.pools import with_sensible_pools
 
 
 def check_move(spec: ModelSpec, now: Placement, then: Placement) -> None:
@@ -54,8 +55,9 @@ def parts_of(now: Placement, then: Placement) -> tuple[Placement, ...]:
 
 
 def with_units(placement: Placement, places: dict[UnitId, Device]) -> Placement:
-    """The placement with some units elsewhere."""
-    return replace(placement, units=tuple((unit, places.get(unit, device)) for unit, device in placement.units))
+    """The placement with some units elsewhere, and the pools that still have sense then."""
+    moved = replace(placement, units=tuple((unit, places.get(unit, device)) for unit, device in placement.units))
+    return with_sensible_pools(moved)
 
 
 def gpus_of(placements: Iterable[Placement]) -> bool:

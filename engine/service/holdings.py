@@ -46,21 +46,21 @@ class HoldingWatch:
 
     def look(self) -> None:
         """Once in LOOK_S."""
-        now = self._clock()
-        if self._looks and now - self._looks[-1].time_s < LOOK_S:
-            return
+        if not self._looks or self._clock() - self._looks[-1].time_s >= LOOK_S:
+            self._looks.append(self._look())
+
+    def _look(self) -> Look:
         known = known_bytes(self._model)
-        self._looks.append(Look(now, {device: system_bytes(device, known[device]) for device in known}, known))
+        return Look(self._clock(), {device: system_bytes(device, known[device]) for device in known}, known)
 
     def trends(self) -> tuple[HoldingTrend, ...]:
         """Of every device in use now."""
-        self.look()
-        last = self._looks[-1]
-        return tuple(self._trend(device) for device in sorted(last.held))
+        last = self._look()
+        return tuple(self._trend(device, last) for device in sorted(last.held))
 
-    def _trend(self, device: Device) -> HoldingTrend:
-        looks = [one for one in self._looks if device in one.held]
-        first, last = looks[0], looks[-1]
+    def _trend(self, device: Device, last: Look) -> HoldingTrend:
+        looks = [one for one in (*self._looks, last) if device in one.held]
+        first = looks[0]
         span = last.time_s - first.time_s
         slope = slope_of([(one.time_s, one.held[device]) for one in looks])
         grown = last.held[device] - first.held[device]

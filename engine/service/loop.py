@@ -8,6 +8,7 @@ from collections.abc import Callable
 from engine.api.commands import Command
 from engine.api.events import Event, Failed
 from engine.errors import Cancelled, EngineError
+from engine.service.expert_handlers import tell_experts
 from engine.service.handlers import handle
 from engine.service.mailbox import Mailbox
 from engine.service.state import State
@@ -37,7 +38,7 @@ class Loop:
                 self._carry_out(command)
                 continue
             self._step()
-            state.read_experts()
+            tell_experts(state)
             state.look()
         state.end_feed()
         state.drop_model()

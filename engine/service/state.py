@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from engine.api.commands import Cancel
-from engine.api.events import Event, ExpertCounts, Finished
+from engine.api.events import Event, Finished
 from engine.api.values import EngineSample, RequestId
 from engine.placement.placement import Gpu
 from engine.service.loaded import Loaded
@@ -17,6 +17,8 @@ from engine.service.migration import LOOK_S, Migration
 from engine.service.sensor_feed import SensorFeed
 from kernels_pyx.executor import AbortFlag
 
+HOLDINGS_LOOK_S = 10.0
+"""While somebody watches the machine, an idle engine looks so often at what its model holds."""
 OWNER_LOOKS_S = 5.0
 """Who has taken memory from the system looks so often whether it should give some back."""
 
@@ -43,6 +45,8 @@ class State:
     feed: SensorFeed | None = None
     expert_watch: ExpertWatch | None = None
     migration: Migration | None = None
+    comparison: RequestId | None = None
+    """Who asked for the comparison of pools that goes on."""
 
     @property
     def answering(self) -> bool:
@@ -51,22 +55,19 @@ class State:
 
     def follow_move(self) -> None:
         """Between two steps: carries on with a placement that is being applied."""
-        if self.migration is not None and self.migration.poll():
-            self.migration = None
+        if self.migration is None or not self.migration.poll():
+            return
+        self.migration = None
+        self.tell_feed()
+        pools = None if self.loaded is None else self.loaded.model.pools
+        if pools is None or not pools.comparing:
+            self.comparison = None  # it went with the pools it was about
 
     def breathe(self) -> None:
         """Called now and then in a long command: queued requests that were cancelled end."""
         for command in self.mailbox.take_cancelled():
             self.emit(Finished(command.request_id, "done" if isinstance(command, Cancel) else "cancelled"))
-
-    def read_experts(self) -> None:
-        """Sends counts of experts when they are due and have changed."""
-        watch, tally = self.expert_watch, None if self.loaded is None else self.loaded.model.experts
-        if watch is None or tally is None or tally.n_tokens == watch.told or time.monotonic() < watch.due:
-            return
-        rows = tuple(tally.rows.tolist())
-        self.emit(ExpertCounts(watch.request_id, tally.n_tokens, tally.moe.layers, tally.counts.copy(), rows))
-        watch.told, watch.due = tally.n_tokens, time.monotonic() + watch.period_s
+        self.look()
 
     def look(self) -> None:
         """Looks at what the model holds, when that is due."""
@@ -100,7 +101,7 @@ class State:
             return 0
         if self.migration is not None:
             return LOOK_S
-        waits: list[float] = []
+        waits = [HOLDINGS_LOOK_S] if self.loaded is not None and self.feed is not None else []
         if self.loaded is not None and self.expert_watch is not None and self.loaded.model.experts is not None:
             untold = self.loaded.model.experts.n_tokens != self.expert_watch.told
             waits += [max(0.0, self.expert_watch.due - time.monotonic())] * untold
@@ -119,3 +120,4 @@ class State:
             loaded.close()
         if self.expert_watch is not None:
             self.expert_watch.told = None
+        self.comparison = None

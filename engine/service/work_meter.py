@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
@@ -19,8 +19,8 @@ from engine.api.values import DeviceWork, EngineSample, OpTime
 from engine.estimate.reads import TokenReads
 from engine.runtime.cache_groups import CacheGroup
 from engine.runtime.choices import Chosen
-from engine.runtime.loader import LoadedModel
-from engine.runtime.measured import StepTimes
+from engine.runtime.loaded_model import LoadedModel
+from engine.runtime.measured import Crossed, StepTimes
 from engine.runtime.step import StepBatch
 from engine.runtime.tally import ExpertTally
 
@@ -42,16 +42,22 @@ class _Counts:
     outside_s: float = 0.0
     n_outside: int = 0
     depth: int = 0
+    crossed: dict[str, tuple[int, int]] = field(default_factory=dict)
 
 
 class WorkMeter:
     """Steps a model in its stead (`engine.session.generate.StepModel`). Steps come from one thread, readings from another."""
 
-    def __init__(self, model: LoadedModel, reads: Callable[[], Mapping[str, TokenReads]]) -> None:
-        """reads: what a token reads, by device; asked for when somebody begins to watch."""
+    def __init__(
+        self, model: LoadedModel, reads: Callable[[], Mapping[str, TokenReads]], cards: Callable[[], Mapping[str, str]] = dict
+    ) -> None:
+        """reads: what a token reads, by device; cards: the UUID of each GPU. Both are asked for when somebody watches, and again
+        when the model lies elsewhere."""
         self._model = model
-        self._ask_reads = reads
+        self._ask_reads, self._ask_cards = reads, cards
+        self._cards: Mapping[str, str] = {}
         self._reads: Mapping[str, TokenReads] | None = None
+        self._placement = model.placement
         self._lock = threading.Lock()
         self._counts = _Counts(time.monotonic())
         self._watched = False
@@ -108,15 +114,20 @@ class WorkMeter:
         ended = time.monotonic()
         if self._watched:
             times = executor.measured if measured and executor is not None else None
-            self._count(phase, batch, began, ended, times)
+            self._count(phase, batch, began, ended, times, {} if executor is None else executor.crossed)
         self._ended = ended
         return logits
 
-    def _count(self, phase: Phase, batch: StepBatch, began: float, ended: float, times: StepTimes | None) -> None:
+    def _count(
+        self, phase: Phase, batch: StepBatch, began: float, ended: float, times: StepTimes | None, crossed: Crossed
+    ) -> None:
         with self._lock:
             if times is not None:
                 self._measured[phase] = times
             counts, n_rows = self._counts, len(batch.token_ids)
+            for device, (come, left) in crossed.items():
+                before = counts.crossed.get(device, (0, 0))
+                counts.crossed[device] = before[0] + come, before[1] + left
             if phase == "prefill":
                 counts.prefilled += n_rows
                 counts.prefill_s += ended - began
@@ -133,8 +144,8 @@ class WorkMeter:
     def sample(self, n_answers: int, kv_used_tokens: int, kv_bytes_per_token: int) -> EngineSample:
         """What was done since the last reading."""
         now = time.monotonic()
-        if self._reads is None:
-            self._reads = self._ask_reads()
+        if self._reads is None or self._placement is not self._model.placement:
+            self._placement, self._reads, self._cards = self._model.placement, self._ask_reads(), self._ask_cards()
         with self._lock:
             counts, self._counts = self._counts, _Counts(now)
             measured = dict(self._measured)
@@ -176,8 +187,11 @@ class WorkMeter:
     ) -> DeviceWork:
         in_decode = counts.decode_s * decode.get(name, 0.0)
         working = in_decode + counts.prefill_s * prefill.get(name, 0.0)
+        crossed = counts.crossed.get(name)
+        come, left = (None, None) if crossed is None else (crossed[0] / period, crossed[1] / period)
         if not counts.decode_steps:
-            return DeviceWork(name, min(100.0, 100.0 * working / period))
+            percent = min(100.0, 100.0 * working / period)
+            return DeviceWork(name, percent, in_bytes_per_s=come, out_bytes_per_s=left, card=self._cards.get(name, ""))
         step_s = counts.decode_s / counts.decode_steps
         computing_s = in_decode / counts.decode_steps
         # Rows of one step share the weights, which is exact for one row and for layers without experts.
@@ -192,6 +206,9 @@ class WorkMeter:
             waiting_ms=1e3 * (step_s - computing_s),
             read_bytes_per_token=None if nbytes is None else round(nbytes),
             read_bytes_per_s=None if nbytes is None or computing_s <= 0 else nbytes / computing_s,
+            in_bytes_per_s=come,
+            out_bytes_per_s=left,
+            card=self._cards.get(name, ""),
         )
 
 

@@ -12,14 +12,14 @@ from torch import Tensor
 
 from engine.arch.spec import Mla
 from engine.program.lane_ops import Heads, Turn
+from engine.triton_kernels import attention_whole, latent_attend, latent_heads, position
 from engine.triton_kernels import heads as per_head
-from engine.triton_kernels import latent_attend, latent_heads, position
 from engine.triton_kernels.attention_decode import DecodeConfig, attend_rows
 from engine.triton_kernels.attention_prefill import attend_tiles, tile_config
 from engine.triton_kernels.fitting import Fitting
 from engine.triton_kernels.latent_attend import LatentConfig
 from engine.triton_kernels.paged import Pages
-from engine.triton_kernels.tensors import Cache, Matrix, NormWeight, StepInputs
+from engine.triton_kernels.tensors import Acts, Cache, Matrix, NormWeight, StepInputs
 from engine.triton_kernels.workspace import Workspace
 
 FEW_ROWS = 128
@@ -34,6 +34,8 @@ class AttentionKernels:
     _workspace: Workspace
     _asm: bool
     _early: bool = False
+    joins: frozenset[str] = frozenset()
+    whole_config = DecodeConfig()
     _fitting = Fitting()  # of all devices: those of one machine that differ share the smaller launch
 
     @cached_property
@@ -101,6 +103,36 @@ class AttentionKernels:
         self._fitting.launch(
             lambda one: run(one, pages, q, heads, sinks, gate, out, queries=queries), config, heads, pages.kinds, queries
         )
+
+    def attend_whole(
+        self,
+        step: StepInputs,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        heads: Heads,
+        turn_q: Turn,
+        turn_k: Turn,
+        norm_q: NormWeight | None,
+        norm_k: NormWeight | None,
+        rope_table: Tensor | None,
+        q_scale: Tensor | None,
+        cache: Cache,
+        sinks: Tensor | None,
+        gate: Tensor | None,
+        out: Tensor,
+        acts: Acts | None,
+    ) -> bool:
+        """All of it in one launch, for 16-bit caches and plain heads."""
+        pages = Pages(cache, step, self._asm)
+        coded = acts is None or (acts.codes is not None and acts.values is None and acts.halves is None)
+        if "attention" not in self.joins or not coded or not attention_whole.fits(pages, heads, turn_q, turn_k):
+            return False
+        given = (q, k, v, heads, turn_q, turn_k, norm_q, norm_k, rope_table, q_scale, sinks, gate, out, acts)
+        run = partial(attention_whole.attend_whole, self._workspace, _multiprocessors(q.device))
+        early = int(self._early) * (2 if "chain" in self.joins else 1)
+        self._fitting.launch(lambda one: run(one, pages, *given, early=early), self.whole_config, heads, pages.kinds, "whole")
+        return True
 
     def heads(self, x: Tensor, matrix: Matrix, x_head: int, out_head: int, out: Tensor) -> None:
         """See LaneHeads."""

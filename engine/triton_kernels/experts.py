@@ -10,8 +10,8 @@ from torch import Tensor
 from engine.arch.spec import Act
 from engine.triton_kernels.activations import act_arguments, gated, sigmoid
 from engine.triton_kernels.formats import BLOCKS, WIDE
-from engine.triton_kernels.gemv import Tile, few_rows, weights_of
-from engine.triton_kernels.products import partial_products, partial_products_of_two
+from engine.triton_kernels.gemv import Tile, few_rows, launched, weights_of
+from engine.triton_kernels.products import awaited, partial_products, partial_products_of_two
 from engine.triton_kernels.tensors import Acts, Choice, Matrix
 
 
@@ -30,13 +30,15 @@ def _up(
     V, X, S, T, chosen, weights, WG, BG, WU, BU, out, n_ff, out_step, step_g, step_u,
     F_G: tl.constexpr, RB_G: tl.constexpr, HAS_BG: tl.constexpr, F_U: tl.constexpr, RB_U: tl.constexpr, HAS_BU: tl.constexpr,
     N_USED: tl.constexpr, F32: tl.constexpr, ACT: tl.constexpr, ALPHA: tl.constexpr, LIMIT: tl.constexpr,
-    K: tl.constexpr, R: tl.constexpr, H: tl.constexpr, EVEN: tl.constexpr, ASM: tl.constexpr,
+    K: tl.constexpr, R: tl.constexpr, H: tl.constexpr, EVEN: tl.constexpr, ASM: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
-    """R values of one slot (row and place of an expert) a program."""
+    """R values of one slot (row and place of an expert) a program. EARLY: launched before the choice is made."""
     slot = tl.program_id(1)
     row = tl.program_id(0) * R
     last = tl.minimum(n_ff - row, R) - 1
+    awaited(EARLY)
     expert = tl.load(chosen + slot).to(tl.int64)
+    weight = tl.load(weights + slot)
     r = tl.arange(0, R)[None, :]
     y = tl.zeros([1, R], tl.float32)
     if expert >= 0:
@@ -53,7 +55,7 @@ def _up(
             g += tl.load(BG + expert * n_ff + row + tl.minimum(r, last))
         if HAS_BU:
             u += tl.load(BU + expert * n_ff + row + tl.minimum(r, last))
-        y = gated(g, u, ACT, ALPHA, LIMIT) * tl.load(weights + slot)
+        y = gated(g, u, ACT, ALPHA, LIMIT) * weight
     tl.store(out + slot.to(tl.int64) * out_step + row + r, y, mask=r <= last)
 
 
@@ -68,9 +70,10 @@ def experts_up_of_few(
     out: Tensor,
     *,
     asm: bool,
+    early: int = 0,
     tile: Tile | None = None,
 ) -> None:
-    """See `engine.triton_kernels.kernels.Kernels.experts_up`."""
+    """See `engine.triton_kernels.kernels.Kernels.experts_up`. early: the device can launch it before its input is complete."""
     n_rows, n_used = choice.chosen.shape
     tile = tile or expert_tile(gate.format, gate.n_in)
     name, alpha, limit = act_arguments(act)
@@ -81,7 +84,7 @@ def experts_up_of_few(
         F_G=gate.format, RB_G=gate.row_bytes, HAS_BG=gate_bias is not None,
         F_U=up.format, RB_U=up.row_bytes, HAS_BU=up_bias is not None, N_USED=n_used, F32=acts.codes is None,
         ACT=name, ALPHA=alpha, LIMIT=limit, K=gate.n_in, R=tile.rows, H=tile.pairs, EVEN=gate.n_out % tile.rows == 0,
-        ASM=asm, num_warps=tile.warps,
+        ASM=asm, EARLY=early, num_warps=tile.warps, **launched(early),
     )  # fmt: skip
 
 
@@ -112,11 +115,12 @@ def _down(
     V, X, S, T, chosen, weights, W, bias, beside, share, out, n_out, step, beside_step, share_step, out_step,
     FORMAT: tl.constexpr, RB: tl.constexpr, N_USED: tl.constexpr, F32: tl.constexpr,
     BIAS: tl.constexpr, BESIDE: tl.constexpr, SHARE: tl.constexpr, ADD: tl.constexpr,
-    K: tl.constexpr, R: tl.constexpr, H: tl.constexpr, EVEN: tl.constexpr, ASM: tl.constexpr,
+    K: tl.constexpr, R: tl.constexpr, H: tl.constexpr, EVEN: tl.constexpr, ASM: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
     """R values of one row a program, over all experts of the row in their order, so that sums are always the same.
 
-    The activations of a slot without an expert here are 0: it multiplies the weights of expert 0, without effect.
+    The activations of a slot without an expert here are 0: it multiplies the weights of expert 0, without effect. EARLY: launched
+    before the activations are complete. The choice is: whoever prepares them waited for the launch that was given it.
     """
     row = tl.program_id(1)
     first = tl.program_id(0) * R
@@ -124,7 +128,7 @@ def _down(
     at = first.to(tl.int64) * RB
     slot = row * N_USED
     expert = tl.maximum(tl.load(chosen + slot), 0).to(tl.int64)
-    acc = partial_products(W, expert * step + at, last, V, X, S, T, slot, 1, FORMAT, F32, K, RB, 1, R, H, EVEN, ASM)
+    acc = partial_products(W, expert * step + at, last, V, X, S, T, slot, 1, FORMAT, F32, K, RB, 1, R, H, EVEN, ASM, EARLY)
     for j in tl.static_range(1, N_USED):
         expert = tl.maximum(tl.load(chosen + slot + j), 0).to(tl.int64)
         acc += partial_products(W, expert * step + at, last, V, X, S, T, slot + j, 1, FORMAT, F32, K, RB, 1, R, H, EVEN, ASM)
@@ -146,9 +150,10 @@ def experts_down_of_few(
     beside: Tensor | None,
     share: Tensor | None,
     asm: bool,
+    early: int = 0,
     tile: Tile | None = None,
 ) -> None:
-    """See `engine.triton_kernels.kernels.Kernels.experts_down`."""
+    """See `engine.triton_kernels.kernels.Kernels.experts_down`. early: the device can launch it before its input is complete."""
     n_rows, n_used = choice.chosen.shape
     tile = tile or expert_tile(down.format, down.n_in)
     given = [out if tensor is None else tensor for tensor in (bias, beside, share)]
@@ -156,5 +161,6 @@ def experts_down_of_few(
         *few_rows(acts), choice.chosen, choice.weights, weights_of(down), *given, out, down.n_out, down.step,
         given[1].stride(0), given[2].stride(0), out.stride(0), FORMAT=down.format, RB=down.row_bytes, N_USED=n_used,
         F32=acts.codes is None, BIAS=bias is not None, BESIDE=beside is not None, SHARE=share is not None, ADD=add,
-        K=down.n_in, R=tile.rows, H=tile.pairs, EVEN=down.n_out % tile.rows == 0, ASM=asm, num_warps=tile.warps,
+        K=down.n_in, R=tile.rows, H=tile.pairs, EVEN=down.n_out % tile.rows == 0, ASM=asm, EARLY=early, num_warps=tile.warps,
+        **launched(early),
     )  # fmt: skip

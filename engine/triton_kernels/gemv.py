@@ -168,12 +168,12 @@ def linear_of_few(
     add: bool,
     softcap: float,
     asm: bool,
-    early: bool = False,
+    early: int = 0,
     tile: Tile | None = None,
 ) -> None:
     """outs = (or +=) products of acts with each matrix, at most MOST_MATRICES, plus biases; capped where softcap is not 0.
 
-    early: the device can launch it before its input is complete.
+    early: the device can launch it before its input is complete; 2: and what comes behind it before it has ended.
     """
     n_rows, k = outs[0].shape[0], matrices[0].n_in
     largest = max(matrices, key=lambda matrix: matrix.n_out)
@@ -204,7 +204,7 @@ def gated_linear_of_few(
     act: Act,
     *,
     asm: bool,
-    early: bool = False,
+    early: int = 0,
     tile: Tile | None = None,
 ) -> None:
     """out = act(gate x) * up x."""
@@ -223,7 +223,7 @@ def gated_linear_of_few(
     )  # fmt: skip
 
 
-def launched(early: bool) -> dict[str, bool]:
+def launched(early: int) -> dict[str, bool]:
     """How: `launch_pdl` is an option of NVIDIA's devices only."""
     return {"launch_pdl": True} if early else {}
 

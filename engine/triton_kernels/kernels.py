@@ -67,6 +67,22 @@ class Kernels(Protocol):
         tally: takes note of the choice; pool: is told which of it has copies there.
         """
 
+    def prepare_route(
+        self,
+        x: Tensor,
+        norm: NormWeight | None,
+        acts: Acts,
+        router: Matrix,
+        bias: Tensor | None,
+        pick_bias: Tensor | None,
+        scores: Tensor,
+        choice: Choice,
+        routing: Routing,
+        tally: Tally | None = None,
+        pool: Pooled | None = None,
+    ) -> bool:
+        """`prepare` of all rows of x, and `route` of them, in one. False: there is no kernel for it, and nothing was done."""
+
     def experts_up(
         self,
         acts: Acts,
@@ -135,6 +151,30 @@ class Kernels(Protocol):
         """out [n_rows, n_heads * v_dim]; see LaneAttend. rows: each row is of another sequence, few rows, long pasts.
 
         gate: the buffer of queries and gates (gates lie head_dim behind their queries), whose sigmoids multiply the result.
+        """
+
+    def attend_whole(
+        self,
+        step: StepInputs,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        heads: Heads,
+        turn_q: Turn,
+        turn_k: Turn,
+        norm_q: NormWeight | None,
+        norm_k: NormWeight | None,
+        rope_table: Tensor | None,
+        q_scale: Tensor | None,
+        cache: Cache,
+        sinks: Tensor | None,
+        gate: Tensor | None,
+        out: Tensor,
+        acts: Acts | None,
+    ) -> bool:
+        """`position`, `attend` with rows, and `prepare` of out as acts where those are given, in one.
+
+        What is in q and k afterwards does not matter. False: there is no kernel for it, and nothing was done.
         """
 
     def heads(self, x: Tensor, matrix: Matrix, x_head: int, out_head: int, out: Tensor) -> None:

@@ -8,7 +8,7 @@ from typing import Literal
 from torch import Tensor
 
 from engine.arch.spec import Act, Routing
-from engine.triton_kernels import experts, gemm, gemv, grouped, pointwise, quantise, route
+from engine.triton_kernels import experts, gemm, gemv, grouped, pointwise, quantise, route, route_prepared
 from engine.triton_kernels.dequantise import dequantise
 from engine.triton_kernels.formats import BLOCKS, unsupported
 from engine.triton_kernels.gemv import FEW_ROWS, MOST_MATRICES
@@ -16,6 +16,9 @@ from engine.triton_kernels.kernels import Allocate
 from engine.triton_kernels.tensors import Acts, Choice, Matrix, NormWeight, Pooled, StepInputs, Tally
 from engine.triton_kernels.workspace import Workspace
 
+JOINS: frozenset[str] = frozenset()
+"""What is done where a device can: `attention`, `route`: one launch for several ops; `up`, `down`: experts of few rows are
+launched before what is before them has ended; `chain`: so is what comes behind them, behind linears and behind attention."""
 _MOST_USED = 32  # experts of a row: a step of few rows has at most this many times as many slots
 
 
@@ -24,13 +27,19 @@ class LinearKernels:
 
     Up to FEW_ROWS rows are multiplied as 8-bit codes with the blocks as they lie; more are multiplied as f16, or by f32 in exact
     runs. asm: with PTX; early: small kernels are launched before what is before them has ended, which devices from compute
-    capability 9 on can.
+    capability 9 on can. joins: see JOINS.
     """
 
-    def __init__(self, allocate: Allocate, *, asm: bool, early: bool = False) -> None:
+    def __init__(self, allocate: Allocate, *, asm: bool, early: bool = False, joins: frozenset[str] = JOINS) -> None:
         self._asm = asm
         self._early = early
+        self.joins = joins
         self._workspace = Workspace(allocate)
+
+    @property
+    def _ahead(self) -> int:
+        """How few-row products are launched: see `gemv.linear_of_few`."""
+        return int(self._early) * (2 if "chain" in self.joins else 1)
 
     def supports(self, op: Literal["embed", "linear", "experts"], format: str) -> str | None:
         """None, or why weights of this format cannot be read."""
@@ -83,7 +92,7 @@ class LinearKernels:
         if epilogue != "store" and epilogue != "add":
             gate, up = matrices
             if few:
-                gemv.gated_linear_of_few(acts, gate, up, biases, outs[0], epilogue, asm=self._asm, early=self._early)
+                gemv.gated_linear_of_few(acts, gate, up, biases, outs[0], epilogue, asm=self._asm, early=self._ahead)
             else:
                 gemm.gated_linear_of_many(acts, gate, up, biases, outs[0], epilogue, self._workspace, asm=self._asm)
             return
@@ -94,7 +103,7 @@ class LinearKernels:
         for i in range(0, len(matrices), MOST_MATRICES):
             part = slice(i, i + MOST_MATRICES)
             gemv.linear_of_few(
-                acts, matrices[part], biases[part], outs[part], add=add, softcap=softcap, asm=self._asm, early=self._early
+                acts, matrices[part], biases[part], outs[part], add=add, softcap=softcap, asm=self._asm, early=self._ahead
             )
 
     def route(
@@ -119,6 +128,27 @@ class LinearKernels:
         gemm.linear_of_many(acts, [router], [bias], [scores], self._workspace, add=False, softcap=0.0, asm=self._asm)
         route.choose_rows(scores, pick_bias, choice, routing, tally, pool)
 
+    def prepare_route(
+        self,
+        x: Tensor,
+        norm: NormWeight | None,
+        acts: Acts,
+        router: Matrix,
+        bias: Tensor | None,
+        pick_bias: Tensor | None,
+        scores: Tensor,
+        choice: Choice,
+        routing: Routing,
+        tally: Tally | None = None,
+        pool: Pooled | None = None,
+    ) -> bool:
+        """Both in one launch, for few rows and plain routers."""
+        if "route" not in self.joins or len(scores) > FEW_ROWS or not route_prepared.fits(acts, router, routing):
+            return False
+        given = (x, norm, acts, router, bias, pick_bias, scores, choice, routing, self._workspace.zeros("arrivals", 1))
+        route_prepared.prepare_route(*given, tally, pool, early=self._early)
+        return True
+
     def experts_up(
         self,
         acts: Acts,
@@ -132,7 +162,8 @@ class LinearKernels:
     ) -> None:
         """A row of out for each row and expert that it passes."""
         if len(choice.chosen) <= FEW_ROWS:
-            experts.experts_up_of_few(acts, gate, up, gate_bias, up_bias, choice, act, out, asm=self._asm)
+            early = self._ahead if "up" in self.joins else 0
+            experts.experts_up_of_few(acts, gate, up, gate_bias, up_bias, choice, act, out, asm=self._asm, early=early)
         else:
             grouped.experts_up_of_many(acts, gate, up, gate_bias, up_bias, choice, act, out, self._workspace, asm=self._asm)
 
@@ -150,7 +181,10 @@ class LinearKernels:
     ) -> None:
         """The sum over the experts of a row."""
         if len(choice.chosen) <= FEW_ROWS:
-            experts.experts_down_of_few(acts, down, bias, choice, out, add=add, beside=beside, share=share, asm=self._asm)
+            early = self._ahead if "down" in self.joins else 0
+            experts.experts_down_of_few(
+                acts, down, bias, choice, out, add=add, beside=beside, share=share, asm=self._asm, early=early
+            )
         else:
             grouped.experts_down_of_many(
                 acts, down, bias, choice, out, self._workspace, add=add, beside=beside, share=share, asm=self._asm

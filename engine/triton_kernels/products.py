@@ -15,6 +15,19 @@ from engine.triton_kernels.words import byte, dot4
 
 
 @triton.jit
+def awaited(EARLY: tl.constexpr):
+    """Waits for the launch before this one, where this began before that had ended.
+
+    EARLY 2: what comes behind this may be launched from now on. It waits as well before it reads what this one makes, and what
+    those before this one made is complete, since this has waited.
+    """
+    if EARLY:
+        tl.extra.cuda.gdc_wait()
+    if EARLY == 2:
+        tl.extra.cuda.gdc_launch_dependents()
+
+
+@triton.jit
 def _axes(R: tl.constexpr, H: tl.constexpr, M: tl.constexpr, last, n_rows, EVEN: tl.constexpr):
     r = tl.arange(0, R)[None, :, None, None]
     m = tl.arange(0, M)[:, None, None, None]
@@ -49,7 +62,7 @@ def _of_codes(
     W, origin, V, origin_of_v, last, X, S, T, n_rows, TWO: tl.constexpr,
     FORMAT: tl.constexpr, SPAN: tl.constexpr, VECTOR: tl.constexpr, HAS_MIN: tl.constexpr, STEP: tl.constexpr,
     K: tl.constexpr, RB: tl.constexpr, M: tl.constexpr, R: tl.constexpr, H: tl.constexpr, EVEN: tl.constexpr, ASM: tl.constexpr,
-    EARLY: tl.constexpr = False,
+    EARLY: tl.constexpr = 0,
 ):  # fmt: skip
     """Products with 8-bit activations: X int32 words [.., K / 4], S scales [.., K / 32], T sums [.., K / 16].
 
@@ -72,8 +85,8 @@ def _of_codes(
     UNROLLED: tl.constexpr = (
         STEPS if STEPS <= MOST else MOST if STEPS % MOST == 0 else MOST // 2 if MOST > 1 and STEPS % (MOST // 2) == 0 else 1
     )
-    if EARLY and STEPS > MOST:
-        tl.extra.cuda.gdc_wait()
+    if STEPS > MOST:
+        awaited(EARLY)
     for begun in range(0, STEPS, UNROLLED):
         weights, weights_of_v = origin + begun * STEP, origin_of_v + begun * STEP
         x_of, s_of, t_of = X + begun * (H * 8), S + begun * H, T + begun * (H * 2)
@@ -88,8 +101,8 @@ def _of_codes(
                 lo_v, hi_v, dl_v, dh_v, ml_v, m2_v = load_pairs(
                     V, weights_of_v, r, p, i, rh, ph, FORMAT, RB, step * STEP, WHOLE, ASM
                 )
-            if EARLY and step == 0 and STEPS <= MOST:
-                tl.extra.cuda.gdc_wait()  # weights are under way already
+            if step == 0 and STEPS <= MOST:
+                awaited(EARLY)  # weights are under way already
             # In the layout of the weights, whatever wider loads the alignment of activations would allow.
             at = tl.max_contiguous(m * (K // 4) + first_run(p, SPAN) * 4 + i, (1, 1, 1, VECTOR))
             x, y = tl.load(x_of + at + step * H * 8), tl.load(x_of + at + (step * H * 8 + SPAN * 4))
@@ -163,8 +176,8 @@ def _of_floats(
     for step in tl.static_range((K + C - 1) // C):
         k = step * C + tl.arange(0, C)[None, None, :]
         w = tl.load(weights + r * STRIDE + k, mask=k < K, other=0.0).to(tl.float32)
-        if EARLY and step == 0:
-            tl.extra.cuda.gdc_wait()
+        if step == 0:
+            awaited(EARLY)
         acc += w * tl.load(X + m * K + k, mask=k < K, other=0.0)
     return acc
 
@@ -173,13 +186,13 @@ def _of_floats(
 def partial_products(
     W, origin, last, V, X, S, T, x_row, n_rows,
     FORMAT: tl.constexpr, F32: tl.constexpr, K: tl.constexpr, RB: tl.constexpr,
-    M: tl.constexpr, R: tl.constexpr, H: tl.constexpr, EVEN: tl.constexpr, ASM: tl.constexpr, EARLY: tl.constexpr = False,
+    M: tl.constexpr, R: tl.constexpr, H: tl.constexpr, EVEN: tl.constexpr, ASM: tl.constexpr, EARLY: tl.constexpr = 0,
 ):  # fmt: skip
     """[M, R, n] f32, to be summed over n: rows `origin` (int64, bytes) on of a matrix times rows x_row on of the activations.
 
     Row r of the tile beyond `last` is row `last`, row m beyond n_rows the last; EVEN: there are none. H: pairs at a time, a
     multiple of 8. V: f32 activations, for float formats and where F32; X, S, T: 8-bit ones. EARLY: the program was launched
-    before its activations are complete, which are waited for when weights are under way.
+    before its activations are complete, which are waited for when weights are under way; 2: see `awaited`.
     """
     first, _ = partial_products_of_two(
         W, origin, W, origin, last, V, X, S, T, x_row, n_rows, FORMAT, F32, K, RB, M, R, H, EVEN, ASM, EARLY, False
@@ -191,7 +204,7 @@ def partial_products(
 def partial_products_of_two(
     W, origin, W_2, origin_2, last, V, X, S, T, x_row, n_rows,
     FORMAT: tl.constexpr, F32: tl.constexpr, K: tl.constexpr, RB: tl.constexpr,
-    M: tl.constexpr, R: tl.constexpr, H: tl.constexpr, EVEN: tl.constexpr, ASM: tl.constexpr, EARLY: tl.constexpr = False,
+    M: tl.constexpr, R: tl.constexpr, H: tl.constexpr, EVEN: tl.constexpr, ASM: tl.constexpr, EARLY: tl.constexpr = 0,
     TWO: tl.constexpr = True,
 ):  # fmt: skip
     """The same of two matrices of one format, whose weights are under way at the same time. TWO: for `partial_products`."""
@@ -205,10 +218,9 @@ def partial_products_of_two(
         first = _of_floats(W, origin, last, V + x_row * K, n_rows, FORMAT, K, RB, M, R, H * 4, EARLY)
         second = first
         if TWO:
-            second = _of_floats(W_2, origin_2, last, V + x_row * K, n_rows, FORMAT, K, RB, M, R, H * 4, False)
+            second = _of_floats(W_2, origin_2, last, V + x_row * K, n_rows, FORMAT, K, RB, M, R, H * 4, 0)
     elif F32:
-        if EARLY:
-            tl.extra.cuda.gdc_wait()
+        awaited(EARLY)
         first = _of_f32(W, origin, last, V + x_row * K, n_rows, FORMAT, SPAN, HAS_MIN, K, RB, M, R, H, ASM)
         second = first
         if TWO:

@@ -14,6 +14,38 @@ _CHUNK = 1024  # values a program stores where no norm needs the whole row
 
 
 @triton.jit
+def codes_of(parts):
+    """(codes [n, 32] f32, scales [n], sums of 16 codes times their scale [n, 2]) of n groups of 32 values; see `Acts`."""
+    scale = tl.max(tl.abs(parts), 1) / 127.0
+    inverse = 1.0 / tl.where(scale > 0.0, scale, 1.0)
+    q = tl.floor(parts * inverse[:, None] + 0.5)
+    return q, scale, tl.sum(tl.reshape(q, (parts.shape[0], 2, 16)), 2) * scale[:, None]
+
+
+@triton.jit
+def store_acts(
+    y, values, halves, codes, scales, sums, row, begin,
+    WIDTH: tl.constexpr, BLOCK: tl.constexpr, VALUES: tl.constexpr, HALVES: tl.constexpr, CODES: tl.constexpr,
+    HALVED: tl.constexpr,
+):  # fmt: skip
+    """Stores y, BLOCK values of a row from `begin`, a multiple of 32, on, in every form that is wanted."""
+    j = begin + tl.arange(0, BLOCK)
+    inside = j < WIDTH
+    if VALUES:
+        tl.store(values + row * WIDTH + j, y, mask=inside)
+    if HALVES:
+        small = tl.minimum(tl.maximum(y / HALVED, -65504.0), 65504.0)
+        tl.store(halves + row * WIDTH + j, small.to(tl.float16), mask=inside)
+    if CODES:
+        group = begin // 32 + tl.arange(0, BLOCK // 32)
+        q, scale, total = codes_of(tl.reshape(y, (BLOCK // 32, 32)))
+        tl.store(codes + row * WIDTH + j, tl.reshape(q, (BLOCK,)).to(tl.int8), mask=inside)
+        tl.store(scales + row * (WIDTH // 32) + group, scale, mask=group < WIDTH // 32)
+        at = sums + row * (WIDTH // 16) + group[:, None] * 2 + tl.arange(0, 2)[None, :]
+        tl.store(at, total, mask=(group < WIDTH // 32)[:, None])
+
+
+@triton.jit
 def _prepare(
     x, rows, weight, values, halves, codes, scales, sums, x_step, eps,
     WIDTH: tl.constexpr, BLOCK: tl.constexpr, GATHER: tl.constexpr, NORM: tl.constexpr,
@@ -36,22 +68,8 @@ def _prepare(
     y = tl.load(x + source * x_step + j, mask=inside, other=0.0)
     if NORM:
         y = y * (1.0 / tl.sqrt_rn(tl.sum(y * y, 0) / WIDTH + eps)) * w
-    if VALUES:
-        tl.store(values + row * WIDTH + j, y, mask=inside)
-    if HALVES:
-        small = tl.minimum(tl.maximum(y / HALVED, -65504.0), 65504.0)
-        tl.store(halves + row * WIDTH + j, small.to(tl.float16), mask=inside)
-    if CODES:
-        group = tl.program_id(1) * (BLOCK // 32) + tl.arange(0, BLOCK // 32)
-        parts = tl.reshape(y, (BLOCK // 32, 32))
-        scale = tl.max(tl.abs(parts), 1) / 127.0
-        inverse = 1.0 / tl.where(scale > 0.0, scale, 1.0)
-        q = tl.floor(parts * inverse[:, None] + 0.5)
-        tl.store(codes + row * WIDTH + j, tl.reshape(q, (BLOCK,)).to(tl.int8), mask=inside)
-        tl.store(scales + row * (WIDTH // 32) + group, scale, mask=group < WIDTH // 32)
-        total = tl.sum(tl.reshape(q, (BLOCK // 32, 2, 16)), 2) * scale[:, None]
-        at = sums + row * (WIDTH // 16) + group[:, None] * 2 + tl.arange(0, 2)[None, :]
-        tl.store(at, total, mask=(group < WIDTH // 32)[:, None])
+    begin = tl.program_id(1) * BLOCK
+    store_acts(y, values, halves, codes, scales, sums, row, begin, WIDTH, BLOCK, VALUES, HALVES, CODES, HALVED)
 
 
 def prepare(x: Tensor, acts: Acts, rows: Tensor | None, norm: NormWeight | None, *, early: bool = False) -> None:

@@ -30,7 +30,7 @@ def _total(x):
 
 
 @triton.jit
-def _keys(score, ids):
+def keys_of(score, ids):
     """int64 that order by score, and of equal scores the lower id first: the number's bits above those of the id."""
     bits = (score + 0.0).to(tl.int32, bitcast=True)  # which makes one zero of both
     ordered = tl.where(bits < 0, bits ^ 0x7FFFFFFF, bits)
@@ -45,7 +45,7 @@ def _score_of(key):
 
 
 @triton.jit
-def _likely(logits, top, total, GATING: tl.constexpr):
+def likely(logits, top, total, GATING: tl.constexpr):
     """What scores say of each expert; of scores of a row whose largest is `top`, and whose exponentials add up to `total`."""
     if GATING == "softmax":
         return tl.exp(logits - top) / total
@@ -91,14 +91,14 @@ def _choose(
     top, total = _largest(logits), tl.full([ROWS, 1, 1], 1.0, tl.float32)
     if GATING == "softmax":
         total = _total(tl.exp(logits - top))
-    score = _likely(logits, top, total, GATING)
+    score = likely(logits, top, total, GATING)
     if PICK:
         score = score + tl.load(pick_bias + ids, mask=real, other=0.0)
     score = tl.where(real, score, float("-inf"))
     if N_GROUPS > 1:
         score = tl.where(_best_groups(score, real, g, e, GROUPS_USED), score, float("-inf"))
     u = tl.arange(0, U)[None, None, :]
-    keys = tl.where(real, _keys(score, ids), _LEAST)
+    keys = tl.where(real, keys_of(score, ids), _LEAST)
     picked = tl.zeros([ROWS, 1, U], tl.int32)
     weight = tl.zeros([ROWS, 1, U], tl.float32)
     for j in tl.static_range(N_USED):
@@ -109,7 +109,7 @@ def _choose(
             weight = tl.where(u == j, _score_of(best), weight)
     used = u < N_USED
     if GATHERED:
-        weight = _likely(tl.load(scores + m * scores_step + picked, cache_modifier=".cg"), top, total, GATING)
+        weight = likely(tl.load(scores + m * scores_step + picked, cache_modifier=".cg"), top, total, GATING)
     if GATING == "softmax_chosen":
         weight = tl.where(used, weight, float("-inf"))
         weight = tl.exp(weight - tl.max(weight, 2)[:, :, None])
@@ -170,7 +170,7 @@ def _choose_rows(
     )  # fmt: skip
 
 
-def _noted(choice: Choice, tally: Tally | None, pool: Pooled | None) -> tuple[Tensor, ...]:
+def noted(choice: Choice, tally: Tally | None, pool: Pooled | None) -> tuple[Tensor, ...]:
     """Where else the choice goes: ids, counts, slots and both sides of a pool; for what is not there, something not touched."""
     tally, none = tally or Tally(None, None), choice.chosen
     ids, counts = (none if tensor is None else tensor for tensor in (tally.ids, tally.counts))
@@ -219,7 +219,7 @@ def route_few(
     tile = tile or Tile(1, 128, 1)
     _route_few[(triton.cdiv(n_experts, tile.rows),)](
         *few_rows(acts), n_rows, weights_of(router), scores if bias is None else bias, arrivals, scores,
-        scores if pick_bias is None else pick_bias, choice.chosen, choice.weights, *_noted(choice, tally, pool), scores.stride(0),
+        scores if pick_bias is None else pick_bias, choice.chosen, choice.weights, *noted(choice, tally, pool), scores.stride(0),
         FORMAT=router.format, RB=router.row_bytes, BIAS=bias is not None, F32=acts.codes is None, K=router.n_in,
         M=triton.next_power_of_2(n_rows), R=tile.rows, H=tile.pairs, ASM=asm, EARLY=early,
         **_constants(routing, n_experts, choice.chosen.shape[1], pick_bias, tally, pool), **launched(early), num_warps=tile.warps,
@@ -237,6 +237,6 @@ def choose_rows(
     """The choice from scores [n_rows, n_experts], a program a row."""
     n_rows, n_experts = scores.shape
     _choose_rows[(n_rows,)](
-        scores, scores if pick_bias is None else pick_bias, choice.chosen, choice.weights, *_noted(choice, tally, pool), n_rows,
+        scores, scores if pick_bias is None else pick_bias, choice.chosen, choice.weights, *noted(choice, tally, pool), n_rows,
         scores.stride(0), **_constants(routing, n_experts, choice.chosen.shape[1], pick_bias, tally, pool), num_warps=1,
     )  # fmt: skip

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from engine.arch.spec import Mla, RopeKind
 from engine.program.lane_ops import Heads, Turn
-from engine.triton_kernels.tensors import Cache, Matrix, NormWeight, StepInputs
+from engine.triton_kernels.tensors import Acts, Cache, Matrix, NormWeight, StepInputs
 from engine.triton_kernels.torch.cached import store, tokens
 from engine.triton_kernels.torch.dequantise import dequantise
 
@@ -70,6 +70,28 @@ class AttentionForms:
         if gate is not None:
             gates = gate.unflatten(1, (heads.n_heads, heads.q_step))[..., heads.head_dim : heads.head_dim + heads.v_dim]
             result.mul_(gates.sigmoid())
+
+    def attend_whole(
+        self,
+        step: StepInputs,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        heads: Heads,
+        turn_q: Turn,
+        turn_k: Turn,
+        norm_q: NormWeight | None,
+        norm_k: NormWeight | None,
+        rope_table: Tensor | None,
+        q_scale: Tensor | None,
+        cache: Cache,
+        sinks: Tensor | None,
+        gate: Tensor | None,
+        out: Tensor,
+        acts: Acts | None,
+    ) -> bool:
+        """Nothing is gained by it here."""
+        return False
 
     def heads(self, x: Tensor, matrix: Matrix, x_head: int, out_head: int, out: Tensor) -> None:
         """See LaneHeads."""

@@ -90,6 +90,23 @@ class LinearForms:
             pool.here.copy_(pool.slot_of[chosen.long()])
             pool.there.copy_(torch.where(pool.here < 0, choice.chosen, -1))
 
+    def prepare_route(
+        self,
+        x: Tensor,
+        norm: NormWeight | None,
+        acts: Acts,
+        router: Matrix,
+        bias: Tensor | None,
+        pick_bias: Tensor | None,
+        scores: Tensor,
+        choice: Choice,
+        routing: Routing,
+        tally: Tally | None = None,
+        pool: Pooled | None = None,
+    ) -> bool:
+        """Nothing is gained by it here."""
+        return False
+
     def experts_up(
         self,
         acts: Acts,

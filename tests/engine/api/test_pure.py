@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
+from engine.api.heat import with_hottest
 from engine.api.pure import (
     Device,
     Gpu,
@@ -92,6 +94,19 @@ def test_more_on_slower_memory_is_slower() -> None:
     slow = replace(BOX, nodes=(replace(NODE, read_gbps=20.0),))
     there = Planner(outline("qwen3moe"), OPTIONS, slow)
     assert there.estimate(on_cpu).decode_tok_s < planner.estimate(on_cpu).decode_tok_s
+
+
+def test_pools_of_experts_take_room_and_make_it_faster() -> None:
+    """They are experts to whoever looks at a device; a unit that leaves takes the sense of its pool with it."""
+    planner = Planner(outline("qwen3moe"), OPTIONS, BOX)
+    everything = (unit for unit, _ in planner.default().units)
+    home = planner.move(planner.move(planner.default(), everything, Numa(0)), [UnitId("ffn", layer) for layer in (0, 2)], Gpu(1))
+    pooled = with_hottest(home, (0, 1, 2), np.arange(48).reshape(3, 16), 8)
+    assert [(pool.layer, pool.gpu) for pool in pooled.pools] == [(0, Gpu(1)), (2, Gpu(1))]
+    before, after = (planner.estimate(one).devices[-1] for one in (home, pooled))
+    assert after.experts - before.experts == after.used - before.used - (after.buffers - before.buffers) > 0
+    assert planner.estimate(pooled).devices[0].decode_ms < planner.estimate(home).devices[0].decode_ms
+    assert [pool.layer for pool in planner.move(pooled, [UnitId("experts", 0)], Gpu(0)).pools] == [2]
 
 
 def test_fingerprints_tell_machines_apart_but_not_what_is_free() -> None:

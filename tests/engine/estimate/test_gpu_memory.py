@@ -19,8 +19,9 @@ from engine.placement.streaming import CHUNK_BYTES, CHUNKS
 from engine.runtime.loader import load
 from kernels_pyx.executor import AbortFlag
 from tests.helpers.described import Described, described, model
-from tests.helpers.golden_models import MODELS
+from tests.helpers.golden_models import MODELS, golden
 from tests.helpers.models import need_goldens
+from tests.helpers.pooled import pooled
 
 pytest.importorskip("torch", reason="emulated GPUs need torch")
 
@@ -65,6 +66,18 @@ def test_bytes_of_random_placements_are_those_of_the_ledger(monkeypatch: pytest.
     )
     text = to_json(replace(whole, units=units), one.spec)
     check_against_the_ledger(one, replace(rng.choice((F16, BITS_8)), placement=text))
+
+
+@pytest.mark.parametrize("name", ["qwen3moe", "gpt-oss", "deepseek2-v3", "qwen35moe-fused-gate_up"])
+def test_pools_of_experts_are_counted(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setenv("LAYERDECK_GPU", "emulate:2")
+    check_against_the_ledger(model(name), pooled(golden(name).path, 2, options=F16))
+
+
+def test_padded_blocks_in_pools_are_counted_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LAYERDECK_GPU", "emulate:2")
+    path = need_goldens("quant") / "q256-qwen3moe.Q6_K.gguf"
+    check_against_the_ledger(described(path), pooled(path, 2, options=F16))
 
 
 def check_against_the_ledger(one: Described, options: LoadOptions) -> None:

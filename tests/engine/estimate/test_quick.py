@@ -19,6 +19,7 @@ from engine.placement.placement import Device, Gpu, Numa, Placement, Pool, defau
 from engine.placement.pools import with_sensible_pools
 from tests.helpers.described import Described, model
 from tests.helpers.golden_models import MODELS
+from tests.helpers.pooled import with_pools
 
 GIB = 1 << 30
 NODES = tuple(NodeInfo(i, "a processor", 32 * GIB, 32 * GIB, 8) for i in range(2))
@@ -82,6 +83,22 @@ def test_all_but_working_memory_is_that_of_the_full_arithmetic(name: str, option
             assert abs(ours.workspace - theirs.workspace) <= 6 * row + (64 << 10)
         assert quick.refine(placement) == known
         assert quick.estimate(placement) == (known, True)
+
+
+@pytest.mark.parametrize("name", ("qwen3moe", "qwen35moe", "deepseek2-v3", "gpt-oss", "glm4moe"))
+def test_pools_of_experts_are_part_of_it(name: str) -> None:
+    one, rng = model(name), random.Random(name)
+    full = Estimator(one.spec, one.graph, one.file.tensors, OPTIONS, BOX)
+    quick = QuickBytes(one.spec, full)
+    plain = by_layers(one, rng)
+    placement = with_pools(plain, one.spec, 3)
+    assert placement.pools
+    known, (found, _), (without, _) = full.estimate(placement), quick.estimate(placement), quick.estimate(plain)
+    assert [sure(there) for there in found.devices] == [sure(there) for there in known.devices]
+    assert sum(there.weights for there in found.devices) > sum(there.weights for there in without.devices)
+    row = 4 * one.spec.n_embd * full.largest_chunk
+    for ours, theirs in zip(found.devices, known.devices, strict=True):
+        assert abs(ours.workspace - theirs.workspace) <= 6 * row + (64 << 10)
 
 
 @pytest.mark.parametrize("name", ("qwen3moe", "qwen35moe", "deepseek2-v3", "gpt-oss", "glm4moe"))

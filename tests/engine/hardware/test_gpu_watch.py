@@ -207,6 +207,7 @@ def test_a_card_that_crashes_again_and_again_is_not_asked_any_more(
     samples = wait_for(watch, lambda found: len(found) == 4 and found[3].state == "off" and but_one_ok(found, 3), 60)
     assert "not asked again" in samples[3].problem
     assert [one.state for one in samples] == ["ok", "ok", "ok", "off"]
+    wait_for(watch, lambda found: watch.pid is not None, START_S)
     pid = watch.pid
     time.sleep(1)
     assert watch.pid == pid

@@ -6,8 +6,10 @@ import json
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
+from engine.api.heat import with_hottest
 from engine.arch.registry import build_spec
 from engine.arch.spec import ModelSpec
 from engine.arch.units import UnitId
@@ -17,7 +19,7 @@ from engine.hardware.gpus import GpuInfo
 from engine.placement.file import from_json, to_json
 from engine.placement.options import LoadOptions
 from engine.placement.placement import Gpu, Numa, Placement, Pool, default_placement
-from engine.placement.pools import with_sensible_pools
+from engine.placement.pools import with_pool, with_sensible_pools
 from tests.helpers.golden_models import golden
 
 GPUS = [GpuInfo(0, "one", 1 << 30, 1 << 30, emulated=True), GpuInfo(1, "two", 1 << 30, 1 << 30, emulated=True)]
@@ -78,3 +80,22 @@ def test_files_with_something_else_are_refused(spec: ModelSpec, hybrid: Placemen
     text = json.dumps(json.loads(to_json(hybrid, spec)) | {"pools": value})
     with pytest.raises(PlacementError, match=r"^it: "):
         from_json(text, spec, GPUS, OPTIONS, "it")
+
+
+def test_a_pool_is_put_where_the_router_is(spec: ModelSpec, hybrid: Placement) -> None:
+    one = with_pool(hybrid, 1, (4, 2))
+    assert one.pools == (Pool(1, Gpu(0), (4, 2)),)
+    assert with_pool(with_pool(one, 0, (3,)), 1, (5,)).pools == (Pool(0, Gpu(0), (3,)), Pool(1, Gpu(0), (5,)))
+    assert with_pool(one, 1, ()) == hybrid
+    with pytest.raises(PlacementError, match="no experts to pool"):
+        with_pool(hybrid, 9, (1,))
+    with pytest.raises(PlacementError, match=r"ffn\.1 is on numa0"):
+        with_pool(default_placement(spec, OPTIONS), 1, (1,))
+
+
+def test_the_hottest_go_where_they_can(spec: ModelSpec, hybrid: Placement) -> None:
+    units = tuple((unit, Gpu(0) if unit == UnitId("experts", 1) else where) for unit, where in hybrid.units)
+    counts = np.array([[0, 9, 1, 8], [1, 2, 3, 4], [7, 0, 0, 6]], np.uint64)
+    found = with_hottest(replace(hybrid, units=units), (0, 1, 2), counts, 2)
+    assert found.pools == (Pool(0, Gpu(0), (1, 3)), Pool(2, Gpu(0), (0, 3)))
+    assert with_hottest(found, (0, 1, 2), counts, 0).pools == ()

@@ -15,6 +15,7 @@ from engine.api.values import RequestId
 from engine.service import state as state_module
 from engine.service.loop import Loop
 from engine.service.mailbox import Mailbox
+from engine.service.state import ExpertWatch
 
 
 @dataclass
@@ -26,6 +27,7 @@ class FakeLoaded:
     done: list[str] = field(default_factory=list)
     owns: bool = False
     answers: int = 0
+    experts: None = None
 
     @property
     def settling(self) -> bool:
@@ -54,7 +56,9 @@ class FakeLoaded:
 
 def loop_of(fake: FakeLoaded, events: list[Event]) -> Loop:
     made = Loop(fake.mailbox, events.append)
-    made._state.loaded = cast(Any, SimpleNamespace(model=fake, session=fake, close=fake.close))
+    made._state.loaded = cast(
+        Any, SimpleNamespace(model=fake, session=fake, holding=SimpleNamespace(look=lambda: None), close=fake.close)
+    )
     return made
 
 
@@ -86,7 +90,8 @@ def test_the_thread_sleeps_but_for_a_look_when_it_owns_memory() -> None:
     assert state.patience_s() is None
     fake.owns = True
     assert state.patience_s() == state_module.OWNER_LOOKS_S
-    state.watch = cast(Any, SimpleNamespace(due=time.monotonic() + 1))
+    fake.experts = cast(Any, SimpleNamespace(n_tokens=3))
+    state.expert_watch = ExpertWatch(RequestId("0"), 1.0, time.monotonic() + 1)
     assert 0.5 < cast(float, state.patience_s()) <= 1
     fake.left = 1
     assert state.patience_s() == 0

@@ -1,0 +1,264 @@
+"""Moves between CPU and GPU during decode: how long answers stand still, how fast they go meanwhile, and how long a move takes.
+
+Run as `python -m tests.bench.gpu_migrate OUT.json [SECTION ...]` on a machine with a GPU (sections `build`, `goldens`, `moves`;
+less than 150 s on an H200), or with `--emulate` on any machine, where times say nothing about a bus. What a move may take stands
+beside it: 50 ms and the bytes of caches and states over the link for the pause, 30 % of the speed meanwhile, and for the whole
+1.5 times all bytes over the link and 0.3 s for each captured bucket.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from tests.bench.gpu import Result, build, hybrid_threads, settle, short, synthetic
+
+LAYERS = 24
+DEPTH = 2048
+N_BEFORE = 64
+MOVED = 6
+"""Layers that move at once."""
+KINDS = ("qwen3moe", "qwen35moe")
+"""Golden models that move while they answer: each compiles kernels for its own sizes."""
+MOST_S = 60.0
+"""The longest that a move may take here."""
+
+
+def link_gbps() -> dict[str, float]:
+    """What the bus takes from pinned memory, and back."""
+    import torch
+
+    host = torch.empty(256 << 20, dtype=torch.uint8, pin_memory=True)
+    card = torch.empty(256 << 20, dtype=torch.uint8, device="cuda")
+    found = {}
+    for name, source, target in (("to", host, card), ("from", card, host)):
+        best = 0.0
+        for _ in range(4):
+            torch.cuda.synchronize()
+            started = time.perf_counter()
+            target.copy_(source, non_blocking=True)
+            torch.cuda.synchronize()
+            best = max(best, host.nbytes / (time.perf_counter() - started) / 1e9)
+        found[name] = round(best, 1)
+    return found
+
+
+def goldens(out: Result) -> None:
+    """Recorded answers come out over moves in their midst, on real devices."""
+    from tests.helpers.golden_models import golden
+    from tests.helpers.moves import Talk
+    from tests.helpers.placed import EXACT, hybrid, on_cpu, open_placed, whole
+
+    for name in KINDS:
+        row: Result = {}
+        out[name] = row
+        try:
+            talk = Talk(open_placed(golden(name).path, hybrid, replace(EXACT, n_threads=2)))
+            talk.ask("answer", golden(name).ids("medium"), 32)
+            for where in (whole, on_cpu, hybrid, on_cpu, whole):
+                talk.steps(3)
+                started = time.perf_counter()
+                move = talk.move(where, beside=2)
+                row.setdefault("moves_s", []).append(round(time.perf_counter() - started, 2))
+                row.setdefault("pauses_ms", []).append(round(1e3 * move.pause_s, 2))
+            talk.run()
+            row["same"] = talk.ids("answer") == golden(name).greedy("medium")
+            row["prefilled_once"] = talk.counted.n_prefilled == len(golden(name).ids("medium"))
+            talk.model.close()
+        except Exception as error:
+            row["error"] = short(error)
+
+
+class Decoding:
+    """One sequence that goes on and on, whatever the model does beside it."""
+
+    def __init__(self, model: Any, depth: int) -> None:
+        import numpy as np
+
+        from tests.helpers.golden_models import BLOCK, batch
+
+        self.model, self._batch = model, batch
+        self._ids = np.random.default_rng(0).integers(0, model.spec.n_vocab, depth).tolist()
+        self._depth = depth
+        n_ctx = model.n_ctx
+        self._blocks = np.arange(-(-n_ctx // BLOCK))
+        for at in range(0, depth, 512):
+            part = self._ids[at : at + 512]
+            model.step(batch(part, at, int(at + len(part) == depth)))
+        self.at, self._token = depth, self._ids[-1]
+        self.last = model.step(batch([self._token], self.at, 1))[0]
+
+    def step(self) -> float:
+        """Seconds of one token. At the end of the context it starts again behind the prompt."""
+        started = time.perf_counter()
+        self.at = self.at + 1 if self.at + 2 < self.model.n_ctx else self._depth
+        self._token = int(self.last.argmax())
+        self.last = self.model.step(self._batch([self._token], self.at, 1))[0]
+        return time.perf_counter() - started
+
+    def live(self) -> Any:
+        """Blocks up to where it stands, and the slots of its state."""
+        import numpy as np
+
+        from engine.runtime.written import Live
+        from tests.helpers.golden_models import BLOCK
+
+        n = -(-(self.at + 1) // BLOCK)
+        used = self._blocks[: min(len(self._blocks), n + n % 2)]
+        return Live((used,) * len(self.model.cache_groups), np.arange(min(2, self.model.state_slots[0])))
+
+
+def moves(out: Result, *, emulate: bool = False) -> None:
+    """Decode of a synthetic mixture of experts while experts, attention and caches go back and forth."""
+    from engine.arch.registry import build_spec
+    from engine.gguf.reader import read_gguf
+    from engine.placement.options import LoadOptions
+    from engine.placement.placement import Gpu, Numa
+    from tests.helpers.golden_models import golden
+    from tests.helpers.placed import need_torch, placed
+    from tests.helpers.runs import open_model
+
+    if emulate:
+        need_torch()  # which takes one core, as in tests
+    depth = 256 if emulate else DEPTH
+    path = golden("qwen3moe").path if emulate else synthetic("qwen3-30b-a3b", out, LAYERS)
+    layers = build_spec(read_gguf(path)).n_layers
+    out["link_gbps"] = {"to": 0.0, "from": 0.0} if emulate else link_gbps()
+    card, home, n_moved = Gpu(0), Numa(0), layers // 2 if emulate else MOVED
+    last = range(layers - n_moved, layers)
+
+    def hybrid(unit: Any, spec: Any) -> Any:
+        return home if unit.kind in ("experts", "embed") else card
+
+    def with_experts(unit: Any, spec: Any) -> Any:
+        return card if unit.kind == "experts" and unit.layer in last else hybrid(unit, spec)
+
+    def without_attention(unit: Any, spec: Any) -> Any:
+        return home if unit.layer in last else hybrid(unit, spec)
+
+    def all_but_embed(unit: Any, spec: Any) -> Any:
+        return home if unit.kind == "embed" else card
+
+    threads = 2 if emulate else hybrid_threads()
+    options = LoadOptions(n_threads=threads, n_ctx=depth + 2048)
+    model = open_model(path, placed(path, hybrid, options))
+    try:
+        out["settle_s"] = settle(model)
+        talk = Decoding(model, depth)
+        steps = (
+            (f"experts of {n_moved} layers to the GPU", with_experts),
+            (f"experts of {n_moved} layers to the CPU", hybrid),
+            (f"attention and cache of {n_moved} layers to the CPU", without_attention),
+            (f"attention and cache of {n_moved} layers to the GPU", hybrid),
+            ("all experts to the GPU", all_but_embed),
+            ("all experts to the CPU", hybrid),
+        )
+        for name, where in steps:
+            row: Result = {}
+            out[name] = row
+            one_move(model, talk, where, row, out["link_gbps"])
+            sys.stdout.write(f"{name}: {json.dumps(row)}\n")
+            sys.stdout.flush()
+        out["ledger"] = {f"{one.device} {one.owner}": one.nbytes for one in model.residency.holdings}
+        again = open_model(path, placed(path, hybrid, options)) if not emulate else None
+        if again is not None:
+            fresh = {f"{one.device} {one.owner}": one.nbytes for one in again.residency.holdings}
+            keys = ("weights", "derived", "kv", "kept windows", "state")
+            out["ledger_equals_fresh_load"] = all(
+                fresh[key] == out["ledger"].get(key) for key in fresh if key.partition(" ")[2] in keys
+            )
+            again.close()
+    finally:
+        model.close()
+
+
+def one_move(model: Any, talk: Decoding, where: Callable[..., Any], row: Result, link: Result) -> None:
+    """A move with steps meanwhile, and what they and it took."""
+    from tests.helpers.moves import target
+
+    for _ in range(8):
+        talk.step()
+    usual = [talk.step() for _ in range(N_BEFORE)]
+    before = median(usual)
+    began = time.perf_counter()
+    move = model.begin_move(target(model, where), talk.live)
+    gaps: list[float] = []
+    phases: dict[str, float] = {}
+    phase, since, previous = move.progress.phase, began, began
+    while True:
+        over = move.poll()
+        talk.step()
+        now = time.perf_counter()
+        gaps.append(now - previous)
+        previous = now
+        if move.progress.phase != phase or over:
+            phases[phase] = round(phases.get(phase, 0.0) + now - since, 3)
+            phase, since = move.progress.phase, now
+        if over or now - began > MOST_S:
+            break
+    total = previous - began
+    model.end_move()
+    after = [talk.step() for _ in range(N_BEFORE)]
+    crossed = move.moved_bytes
+    buckets = getattr(model.executor, "warmer", None)
+    n_buckets = len(buckets.in_use) if buckets is not None else 0
+    rate = (link["to"] or 0.0) * 1e9
+    row |= {
+        "tok_s": {"before": round(1 / before, 1), "during": round(len(gaps) / total, 1), "after": round(1 / median(after), 1)},
+        "kept": round(len(gaps) / total * (sum(usual) / len(usual)), 3),
+        "tokens_during": len(gaps),
+        "pause_ms": round(1e3 * move.pause_s, 2),
+        "longest_gap_ms": round(1e3 * max(gaps), 1),
+        "second_gap_ms": round(1e3 * sorted(gaps)[-2], 1) if len(gaps) > 1 else None,
+        "first_steps_after_ms": [round(1e3 * one, 1) for one in after[:3]],
+        "total_s": round(total, 3),
+        "phases_s": phases,
+        "moved_bytes": crossed,
+        "buckets": n_buckets,
+        "limit_s": round(1.5 * crossed / rate + 0.3 * max(1, n_buckets), 3) if rate else None,
+        "gbps_of_all": round(crossed / total / 1e9, 2),
+    }
+
+
+SECTIONS: dict[str, Callable[[Result], None]] = {"build": build, "goldens": goldens, "moves": moves}
+
+
+def main() -> int:
+    """Runs the sections that are named, or all; writes what they found after each."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("out", type=Path, help="where the JSON goes")
+    parser.add_argument("sections", nargs="*", metavar="SECTION", help=f"some of: {' '.join(SECTIONS)}")
+    parser.add_argument("--emulate", action="store_true", help="a GPU that the CPU plays; moves alone")
+    args = parser.parse_args()
+    sections = dict(SECTIONS)
+    if args.emulate:
+        os.environ["LAYERDECK_GPU"] = "emulate:1"
+        sections = {"moves": lambda out: moves(out, emulate=True)}
+    if set(args.sections) - set(sections):
+        parser.error(f"sections are {', '.join(sections)}")
+    found: Result = {}
+    for name in args.sections or sections:
+        section: Result = {}
+        found[name] = section
+        begun = time.perf_counter()
+        try:
+            sections[name](section)
+        except Exception as error:
+            section["error"] = short(error)
+        section["seconds"] = round(time.perf_counter() - begun, 1)
+        args.out.write_text(json.dumps(found, indent=1), encoding="utf-8")
+        sys.stdout.write(f"{name}: {json.dumps(section)[:6000]}\n")
+        sys.stdout.flush()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
