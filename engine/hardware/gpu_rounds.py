@@ -26,8 +26,8 @@ from engine.spawn import HelperProcess
 
 log = logging.getLogger("engine")
 
-READ_S = 2.0
-"""Longer than any answer takes; after it a card's sensors count as hung."""
+READ_S = 1.75
+"""Longer than any answer takes; after it a card's sensors count as hung, which is told within 3 s at one reading a second."""
 MEET_S = 10.0
 """The first question to a card may make the driver start it up."""
 START_S = 30.0
@@ -87,10 +87,11 @@ class GpuRounds:
         with self._lock:
             return tuple(card.sample(now, patience_s) for card in self._cards)
 
-    def round(self, *, idle: bool, details: bool) -> tuple[float, int]:
+    def round(self, *, idle: bool, details: bool, seldom: bool = True) -> tuple[float, int]:
         """Asks every card that is due: (milliseconds that answers took in the process, cards that answered).
 
         idle: nobody computes on cards; those that the system may put to sleep are left alone. details: see `nvml.Card.read`.
+        seldom: whether what changes slowly is asked too when it is due.
         """
         now = time.monotonic()
         self._see_who_sleeps(idle=idle)
@@ -104,7 +105,7 @@ class GpuRounds:
             if library and now >= self._library_not_before and (not self._opened or self._someone_may_be_back(now)):
                 self._open()
             self._meet_all(amd, doubtful=False)
-            told = self._read_all(details=details)
+            told = self._read_all(details=details, seldom=seldom)
             # Last, since the process may end with them: the others have their readings.
             self._meet_all(amd, doubtful=True)
             return told
@@ -233,19 +234,19 @@ class GpuRounds:
                 elif card.state != "lost" or now >= card.not_before:
                     card.lost(now)
 
-    def _read_all(self, *, details: bool) -> tuple[float, int]:
+    def _read_all(self, *, details: bool, seldom: bool) -> tuple[float, int]:
         cost_ms, n_read = 0.0, 0
         for card in sorted(self._cards, key=lambda one: one.n_failures):
             now = time.monotonic()
             if card.slot is None or not card.due(now):
                 continue
-            seldom = now >= card.seldom_due
-            tiers = ["often", "seldom"] if seldom else ["often"]
+            slow = now >= card.seldom_due and (seldom or not card.seldom_due)
+            tiers = ["often", "seldom"] if slow else ["often"]
             answer = self._ask(card, {"ask": "read", "slot": card.slot, "tiers": tiers, "details": details}, READ_S)
             if answer["error"] is not None:
                 self._refused(card, answer)
                 continue
-            if seldom:
+            if slow:
                 card.seldom_due = now + SELDOM_S
             with self._lock:
                 fresh = card.told(answer, time.monotonic())

@@ -48,10 +48,14 @@ class _Counts:
 class WorkMeter:
     """Steps a model in its stead (`engine.session.generate.StepModel`). Steps come from one thread, readings from another."""
 
-    def __init__(self, model: LoadedModel, reads: Callable[[], Mapping[str, TokenReads]]) -> None:
-        """reads: what a token reads, by device; asked for when somebody watches, and again when the model lies elsewhere."""
+    def __init__(
+        self, model: LoadedModel, reads: Callable[[], Mapping[str, TokenReads]], cards: Callable[[], Mapping[str, str]] = dict
+    ) -> None:
+        """reads: what a token reads, by device; cards: the UUID of each GPU. Both are asked for when somebody watches, and again
+        when the model lies elsewhere."""
         self._model = model
-        self._ask_reads = reads
+        self._ask_reads, self._ask_cards = reads, cards
+        self._cards: Mapping[str, str] = {}
         self._reads: Mapping[str, TokenReads] | None = None
         self._placement = model.placement
         self._lock = threading.Lock()
@@ -141,7 +145,7 @@ class WorkMeter:
         """What was done since the last reading."""
         now = time.monotonic()
         if self._reads is None or self._placement is not self._model.placement:
-            self._placement, self._reads = self._model.placement, self._ask_reads()
+            self._placement, self._reads, self._cards = self._model.placement, self._ask_reads(), self._ask_cards()
         with self._lock:
             counts, self._counts = self._counts, _Counts(now)
             measured = dict(self._measured)
@@ -187,7 +191,7 @@ class WorkMeter:
         come, left = (None, None) if crossed is None else (crossed[0] / period, crossed[1] / period)
         if not counts.decode_steps:
             percent = min(100.0, 100.0 * working / period)
-            return DeviceWork(name, percent, in_bytes_per_s=come, out_bytes_per_s=left)
+            return DeviceWork(name, percent, in_bytes_per_s=come, out_bytes_per_s=left, card=self._cards.get(name, ""))
         step_s = counts.decode_s / counts.decode_steps
         computing_s = in_decode / counts.decode_steps
         # Rows of one step share the weights, which is exact for one row and for layers without experts.
@@ -204,6 +208,7 @@ class WorkMeter:
             read_bytes_per_s=None if nbytes is None or computing_s <= 0 else nbytes / computing_s,
             in_bytes_per_s=come,
             out_bytes_per_s=left,
+            card=self._cards.get(name, ""),
         )
 
 

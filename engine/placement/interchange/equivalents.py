@@ -10,8 +10,9 @@ from engine.gguf.info import GgufFile
 from engine.graph.ops import Graph
 from engine.hardware.gpus import GpuInfo
 from engine.placement.interchange.parsed import Tool, parse
-from engine.placement.interchange.write_files import write_config, write_flags, write_script
+from engine.placement.interchange.write_files import write_config, write_flags
 from engine.placement.interchange.write_kt import write_options, write_rules
+from engine.placement.interchange.write_script import write_script
 from engine.placement.interchange.written import Text, Written
 from engine.placement.options import LoadOptions
 from engine.placement.placement import Placement
@@ -82,6 +83,7 @@ def written_of(placement: Placement, model: Model, options: LoadOptions | None, 
         n_experts=max((ffn.n_experts for ffn in experts), default=0),
         sigmoid=any(ffn.routing.gating == "sigmoid" for ffn in experts),
         model_path=model_path or str(file.path),
+        n_workers=placement.workers.n_workers,
         options=options,
     )
 
