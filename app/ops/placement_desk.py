@@ -84,6 +84,7 @@ class PlacementDesk(QObject):
         self._prediction: Prediction | None = None if opened is None else opened.prediction
         self._prediction_applied = self._prediction
         self._previews, self._refusals = Remembered[Prediction | None](), Remembered[str]()
+        self._estimates, self._rows = Remembered[Prediction](), Remembered[tuple[DeviceRow, ...]]()
         self._fix.forget()
         self._pending = 0
         self._lost: frozenset[Device] = frozenset()
@@ -169,10 +170,14 @@ class PlacementDesk(QObject):
 
     def devices(self) -> tuple[DeviceRow, ...]:
         """The columns, in the order of the keys 1 to 9."""
-        if self._opened is None:
+        opened, placement, lost = self._opened, self.placement, self._lost
+        if opened is None:
             return ()
-        used = () if self.placement is None else self.placement.devices
-        return device_rows(self._opened.machine, used, self._lost)
+
+        def rows() -> tuple[DeviceRow, ...]:
+            return device_rows(opened.machine, () if placement is None else placement.devices, lost)
+
+        return self._rows.of((placement, lost), rows)
 
     def cards(self) -> tuple[Card, ...]:
         """All cards, device by device."""
@@ -240,7 +245,7 @@ class PlacementDesk(QObject):
 
         def estimate() -> Prediction | None:
             placement = moved(opened.planner, draft, ids, device, self._heat)
-            return None if placement is None else opened.planner.estimate(placement)
+            return None if placement is None else self._estimate(opened, placement)
 
         return self._previews.of((draft, ids, device), estimate)
 
@@ -351,12 +356,16 @@ class PlacementDesk(QObject):
 
     # --- how it is done ----------------------------------------------------------------------------------------------
 
+    def _estimate(self, opened: Opened, placement: Placement) -> Prediction:
+        """The estimate; what was previewed last is known when it is dropped."""
+        return self._estimates.of(placement, lambda: opened.planner.estimate(placement))
+
     def _on_shown(self, draft: Draft) -> None:
         """Another draft is the present one."""
         if self._opened is None:
             return
         touched = self._cards.differing(draft)
-        self._prediction = self._opened.planner.estimate(draft.placement)
+        self._prediction = self._estimate(self._opened, draft.placement)
         self._remake(touched)
         self._settle()
         self.predicted.emit()

@@ -84,7 +84,10 @@ class CardDelegate(QStyledItemDelegate):
         self.right = SIDE
         self.faded = False
         self._pictures: OrderedDict[tuple[object, ...], tuple[Row, QPixmap]] = OrderedDict()
-        theme.hub().changed.connect(self._pictures.clear)
+        theme.hub().changed.connect(self._forget)
+
+    def _forget(self) -> None:
+        self._pictures.clear()
 
     def set_scrolled(self, scrolled: bool) -> None:
         """A scroll bar stands where otherwise room is left free."""

@@ -102,7 +102,9 @@ def limit_text(limit: str) -> str:
 
 def sentence_case(text: str) -> str:
     """The engine's sentences stand behind the name of a program there; here they begin."""
-    return text[:1].upper() + text[1:] + ("" if text.endswith((".", "!", "?")) else ".")
+    # The name of a file stays as it is written.
+    begun = text[:1].upper() + text[1:] if text.split(" ", 1)[0].isalpha() else text
+    return begun + ("" if text.endswith((".", "!", "?")) else ".")
 
 
 def day_text(time_s: float, now_s: float) -> str:

@@ -50,6 +50,8 @@ def _import(args: argparse.Namespace) -> int:
     parsed = _parsed(args, text, where)
     if parsed is not None and parsed.ignored:
         note(f"not about places, and kept as they are: {without_secrets(to_text(parsed.ignored))}")
+    if parsed is not None and (said := parsed.settings.words()):
+        note(f"beside places it says what is {to_text(said)} here")
     if args.model is None:
         return _import_rules(args, text, where, parsed)
     found, result = _resolved(args, text, where, parsed)

@@ -17,6 +17,7 @@ from engine.estimate.cache import BLOCK, CacheGroup, context_of, gpu_layer_bytes
 from engine.estimate.derived import derived_info
 from engine.estimate.kernels import kernel_bytes
 from engine.estimate.pools import pool_bytes
+from engine.estimate.rounding import Pieces, lost_on_gpus, pieces, unit_pieces
 from engine.estimate.states import MAX_SNAPSHOT_BYTES, SNAPSHOT_SHARE, plan_slots, snapshot_budget, state_shapes
 from engine.estimate.workers import worker_bytes
 from engine.gguf.info import TensorInfo
@@ -143,6 +144,7 @@ class Estimator:
         self.largest_chunk = max(self._chunk, DECODE_BUCKETS[-1] + 1)
         self._tables = self.layer_tables()
         self._layer_groups = groups_of(spec)
+        self._pieces: dict[tuple[KvType, KvType], dict[UnitId, Pieces]] = {}
         self._known_groups: dict[tuple[KvType, KvType], tuple[CacheGroup, ...]] = {}
         _check(self.uses, tensors, self._chunk)
 
@@ -204,6 +206,18 @@ class Estimator:
     def experts(self) -> tuple[Experts, ...]:
         """The ops of all experts."""
         return tuple(op for op in self._graph.ops if isinstance(op, Experts))
+
+    def lost_on_gpus(self, placement: Placement) -> dict[Device, int]:
+        """Bytes that the allocator of each GPU in use takes beyond what is asked of it."""
+        types = placement.k_type, placement.v_type
+        if types not in self._pieces:
+            caches = {layer: sum(self.layer_cache(layer, Gpu(0), placement)) for layer in self._layer_groups}
+            self._pieces[types] = unit_pieces(self._spec, self.uses, self.tensors, caches, f32=self.f32)
+        by_unit = dict(self._pieces[types])
+        slots, _ = plan_slots(self._spec, self.snapshot_budget(placement))
+        for layer, shape in state_shapes(self._spec):
+            by_unit[UnitId("state", layer)] = pieces([4 * (slots + 1) * shape.state_floats])
+        return lost_on_gpus(by_unit, placement.places, 4 * self._spec.n_embd * self.largest_chunk)
 
     def without_gpu_kernels(self) -> frozenset[UnitId]:
         """Units with a matrix of a format that GPUs do not read: those that are exact but slow on the CPU too."""
@@ -342,6 +356,7 @@ class Estimator:
             )
             return placement.workers.n_workers * each
         logits = 4 * self._spec.n_vocab * LOGIT_ROWS if placement.device_of(UnitId("head")) == device else 0
+        logits += self.lost_on_gpus(placement).get(device, 0)
         if any(one.emulated for one in self.machine.gpus if one.index == device.index):
             return logits
         kept = max((kernel_bytes(lane, plan.max_rows, self.tensors, f32=self.f32) for plan, lane in lanes), default=0)

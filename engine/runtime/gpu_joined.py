@@ -82,4 +82,6 @@ def _route(bench: Bench, op: LanePrepare, route: LaneRoute) -> Callable[[], bool
         bench.of(route.router.out),
         bench.chosen(route.choice),
         route.routing,
+        bench.noted(route.unit.layer, len(bench.of(route.router.out))),
+        bench.pooled(route),
     )

@@ -137,7 +137,7 @@ def parse(text: str, where: str = "the text", tool: Tool | None = None) -> Parse
     match chosen:
         case "config":
             return Parsed(chosen, kept, parse_config(text, where))
-        case "ktransformers" if _YAML.search(text):
+        case "ktransformers" if _is_rules(text):
             return Parsed(chosen, kept, parse_rules(dedent(text)))
         case "llama.cpp" | "ik" if text.lstrip().startswith("-"):
             flags = parse_flags(text, tool if tool in ("llama.cpp", "ik") else None)
@@ -170,9 +170,17 @@ def recognise(text: str) -> Tool:
     """Whose rules a text holds, by its looks."""
     if text.lstrip().startswith("{"):
         return "config"
-    if _YAML.search(text) or _KT.match(text):
+    if _is_rules(text) or _KT.match(text):
         return "ktransformers"
     return "llama.cpp" if text.lstrip().startswith("-") else "script"
+
+
+def _is_rules(text: str) -> bool:
+    """Whether a text is a list in YAML of what replaces what. A script may hold one among its lines."""
+    first = next((line for line in map(str.strip, text.splitlines()) if line and not line.startswith(("#", "---", "%"))), "")
+    return (
+        not text.startswith("#!") and re.match(r"-(?:[ \t]|$)|match[ \t]*:", first) is not None and _YAML.search(text) is not None
+    )
 
 
 def without_secrets(text: str) -> str:

@@ -127,6 +127,16 @@ def test_asking_for_the_same_preview_again_estimates_nothing(opened: Desk) -> No
     assert planner.n_estimates == n_estimates
 
 
+def test_dropping_what_was_previewed_estimates_nothing(opened: Desk) -> None:
+    planner = opened.desk.planner
+    assert isinstance(planner, ScriptedPlanner)
+    preview = opened.desk.preview(experts(4), Gpu(1))
+    n_estimates = planner.n_estimates
+    assert opened.desk.move(experts(4), Gpu(1))
+    assert planner.n_estimates == n_estimates
+    assert opened.desk.prediction is preview
+
+
 def test_nothing_to_move_previews_nothing(opened: Desk) -> None:
     assert opened.desk.preview(experts(4), Numa(0)) is None
 

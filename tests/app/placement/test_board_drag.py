@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from PySide6.QtCore import QMimeData, Qt
+from PySide6.QtCore import QMimeData, QPoint, QPointF, Qt
+from PySide6.QtGui import QDragEnterEvent, QDragMoveEvent, QDropEvent
+from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
 from app import theme
@@ -13,7 +15,7 @@ from app.ops.placement_cards import HotSet
 from app.qtmodels.placement_mime import MIME, card_mime
 from engine.api.pure import Gpu, Numa, UnitId
 from tests.helpers.fake_planner import machine
-from tests.helpers.placement_table import Table, experts, opened_desk, shown_board
+from tests.helpers.placement_table import LEFT, MOVE, NONE, Table, experts, opened_desk, shown_board
 
 pytestmark = pytest.mark.usefixtures("themed")
 
@@ -103,6 +105,18 @@ def test_a_file_that_is_dragged_over_the_board_is_not_taken(table: Table) -> Non
     data = QMimeData()
     data.setText("/home/somebody/model.gguf")
     assert not table.hold(data, Gpu(1), (100, 200)).isAccepted()
+
+
+def test_the_head_of_a_column_takes_cards_too(table: Table) -> None:
+    column, data = table.board.column(Gpu(1)), card_mime(experts(4))
+    QApplication.sendEvent(column, QDragEnterEvent(QPoint(60, 30), MOVE, data, LEFT, NONE))
+    event = QDragMoveEvent(QPoint(60, 30), MOVE, data, LEFT, NONE)
+    QApplication.sendEvent(column, event)
+    assert event.isAccepted()
+    assert column.head.state.then is not None
+    QApplication.sendEvent(column, QDropEvent(QPointF(60, 30), MOVE, data, LEFT, NONE))
+    assert table.device_of(UnitId("experts", 4)) == Gpu(1)
+    assert table.board.drag.trial is None
 
 
 def test_little_room_is_warned_of_before_the_drop(table: Table) -> None:

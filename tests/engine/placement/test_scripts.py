@@ -98,6 +98,12 @@ def test_arrays_defaults_continuations_and_quotes_are_filled_in() -> None:
     assert (found.settings.n_ctx, found.settings.model_path, found.tensor_split) == (4096, "my $model.gguf", (1.0, 2.0))
 
 
+def test_texts_for_another_shell_are_read_too() -> None:
+    assert flags_of('C=\'llama-server -ngl 8 -ot "exps=CPU"\'\neval "$C"').overrides == (Override("exps", "CPU"),)
+    assert flags_of("nohup bash -c 'cd /x && ./llama-server -ngl 8' > log &").n_gpu_layers == 8
+    assert flags_of("declare -a A=(-ngl 5)\nRUN=''\n$RUN llama-server ${A[@]}").n_gpu_layers == 5
+
+
 def test_a_dollar_at_the_end_of_a_pattern_is_no_variable() -> None:
     assert flags_of('llama-server -ngl 9 -ot "exps.weight$=CPU"').overrides == (Override("exps.weight$", "CPU"),)
 
