@@ -214,7 +214,7 @@ class Estimator:
             caches = {layer: sum(self.layer_cache(layer, Gpu(0), placement)) for layer in self._layer_groups}
             self._pieces[types] = unit_pieces(self._spec, self.uses, self.tensors, caches, f32=self.f32)
         by_unit = dict(self._pieces[types])
-        slots, _ = plan_slots(self._spec, self.snapshot_budget(placement))
+        slots, _ = plan_slots(self._spec, self.snapshot_budget)
         for layer, shape in state_shapes(self._spec):
             by_unit[UnitId("state", layer)] = pieces([4 * (slots + 1) * shape.state_floats])
         return lost_on_gpus(by_unit, placement.places, 4 * self._spec.n_embd * self.largest_chunk)
