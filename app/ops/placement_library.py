@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from PySide6.QtCore import QObject, Signal
@@ -18,7 +19,7 @@ from app.store.chat_store import ChatStore
 from app.store.placements import PresetRow, RunRow, Subject
 from engine.api.errors import EngineError
 from engine.api.placement_text import ReadPlacement, placement_text, read_placement
-from engine.api.pure import Machine, ModelOutline, Placement, machine_fingerprint
+from engine.api.pure import Machine, ModelOutline, Placement, Planner, machine_fingerprint
 from engine.api.values import LoadOptions, Usage
 
 LEAST_TOKENS = 16
@@ -40,20 +41,33 @@ class PlacementLibrary(QObject):
     presets_changed = Signal()
     failed = Signal(str)
 
-    def __init__(self, store: ChatStore, ui: UiThread, parent: QObject | None = None) -> None:
+    def __init__(
+        self, store: ChatStore, ui: UiThread, worker: ThreadPoolExecutor | None = None, parent: QObject | None = None
+    ) -> None:
         super().__init__(parent)
         self._store = store
         self._ui = ui
+        self._worker = worker
         self._outline: ModelOutline | None = None
         self._machine: Machine | None = None
         self._options = LoadOptions()
         self._rows: tuple[PresetRow, ...] = ()
         self._presets: tuple[Preset, ...] = ()
+        self.default: Placement | None = None
+        """What loading without a placement gives, as soon as it is known."""
 
-    def open(self, outline: ModelOutline, machine: Machine, options: LoadOptions) -> None:
-        """Whose placements are kept from now on."""
-        self._outline, self._machine, self._options = outline, machine, options
+    def open(self, outline: ModelOutline, machine: Machine, options: LoadOptions, default: Placement | None = None) -> None:
+        """Whose placements are kept from now on. default: None where it is to be found out, which takes a worker a moment."""
+        self._outline, self._machine, self._options, self.default = outline, machine, options, default
         self._read()
+        if default is None and self._worker is not None:
+            find = self._worker.submit(lambda: Planner(outline, options, machine).default())
+            self._ui.deliver(find, lambda found: self._on_default(outline, found), self._on_trouble)
+
+    def _on_default(self, outline: ModelOutline, found: Placement) -> None:
+        if outline is self._outline:
+            self.default = found
+            self.presets_changed.emit()
 
     def is_of(self, outline: ModelOutline | None) -> bool:
         """Whether it was opened for this model."""
@@ -94,10 +108,6 @@ class PlacementLibrary(QObject):
         machine = self._subject().machine
         text = "" if placement is None else self.text_of(placement)
         self._store.change(lambda db: placements.set_used(db, path, machine, text))
-
-    def used(self, path: str, machine: Machine) -> str:
-        """What a model file was loaded with last on a machine, "" for nothing."""
-        return self._store.placement(lambda db: placements.used(db, path, machine_fingerprint(machine)))
 
     def add_run(self, placement: Placement, usage: Usage) -> bool:
         """Notes how fast an answer was. False: it was too short to tell."""

@@ -42,11 +42,10 @@ def make_placement(
     worker: ThreadPoolExecutor,
     here: Callable[[], Machine] = this_machine,
 ) -> PlacementParts:
-    """All of it. From now on a model is loaded with the placement that it had last on this machine, which `here` finds."""
+    """All of it. here: finds this machine."""
     machine = MachineChoice(here)
     desk = PlacementDesk(ui, worker, machine=machine)
     LostDevices(desk, bridge, machine)
-    library = PlacementLibrary(store, ui)
-    models.remembered = lambda path: library.used(path, here())
+    library = PlacementLibrary(store, ui, worker)
     apply = PlacementApply(desk, bridge, models, library)
     return PlacementParts(desk, machine, library, apply, PlacementMeasure(bridge), bridge, models, ui, worker)

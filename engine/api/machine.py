@@ -32,3 +32,10 @@ def machine_topology() -> Topology:
 def isa_label(isa: str) -> str:
     """The name of one of our instruction sets as people read it; others as they are."""
     return _LABELS.get(isa, isa)
+
+
+def machine_key() -> str:
+    """Tells this machine from others for which placements are kept: its memories, cores and cards."""
+    from engine.hardware.machine import machine_fingerprint, this_machine
+
+    return machine_fingerprint(this_machine())

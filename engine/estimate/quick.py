@@ -21,9 +21,11 @@ from engine.placement.streaming import aligned
 from engine.program.lower import DECODE_BUCKETS
 from kernels_pyx.executor import act_row_bytes
 
-STAYS = {"gpu": 1, "node": 1, "node between others": 4}
+STAYS = {"gpu": 1, "node": 1, "node between others": 4, "scattered gpu": 6, "scattered node": 12}
 """How often a lane keeps the rows of the residual stream beside what a layer needs, at most, in usual placements: what a node
-sends must stay until it is known to have been read. Scattered placements keep a few more."""
+sends must stay until it is known to have been read. Scattered placements keep more."""
+SCATTERED = 16
+"""Ways in which the units of a layer share devices, from which on a placement is none of a person's or solver's making."""
 
 
 KNOWN = 256
@@ -104,7 +106,8 @@ class QuickBytes:
         here: set[Device] = {*(Numa(one.node) for one in machine.nodes), *(Gpu(one.index) for one in machine.gpus)}
         used = set(placement.places.values())
         sums = self.sums.of(placement, beside)
-        lanes = self._lanes(placement, beside)
+        lanes, lost = self._lanes(placement, beside), self._full.lost_on_gpus(placement)
+        scattered = len({tuple(map(placement.places.get, ids)) for ids in self._ids}) >= SCATTERED
         n_nodes = sum(isinstance(one, Numa) for one in used)
         devices = []
         for device in sorted(here | used):
@@ -118,8 +121,8 @@ class QuickBytes:
                     kv=kv,
                     kept_windows=kept,
                     state=state,
-                    workspace=passing + (0 if lane is None else self._arena(device, lane)),
-                    other=self._other(device, placement, lane) if device in used else 0,
+                    workspace=passing + (0 if lane is None else self._arena(device, lane, scattered=scattered)),
+                    other=self._other(device, placement, lane) + lost.get(device, 0) if device in used else 0,
                     capacity=self._full.capacity(device, n_nodes),
                 )
             )
@@ -182,10 +185,13 @@ class QuickBytes:
             if isinstance(one, Gpu) and not isinstance(other, Gpu):
                 lanes.crossing = max(nbytes, lanes.crossing)
 
-    def _arena(self, device: Device, lane: _Lanes) -> int:
+    def _arena(self, device: Device, lane: _Lanes, *, scattered: bool) -> int:
         width = 4 * self._spec.n_embd
-        more = STAYS["gpu" if isinstance(device, Gpu) else "node between others" if lane.between else "node"]
-        return lane.crossing + max(nbytes + more * aligned(abs(kind[1]) * width) for kind, nbytes in lane.arena.items())
+        kind = "gpu" if isinstance(device, Gpu) else "node between others" if lane.between else "node"
+        if scattered:
+            kind = f"scattered {kind.split()[0]}"
+        more = STAYS[kind]
+        return lane.crossing + max(nbytes + more * aligned(abs(rows) * width) for (_, rows), nbytes in lane.arena.items())
 
     def _other(self, device: Device, placement: Placement, lane: _Lanes | None) -> int:
         if not isinstance(device, Gpu):

@@ -26,8 +26,8 @@ from engine.spawn import HelperProcess
 
 log = logging.getLogger("engine")
 
-READ_S = 2.0
-"""Longer than any answer takes; after it a card's sensors count as hung."""
+READ_S = 1.75
+"""Longer than any answer takes; after it a card's sensors count as hung, which is told within 3 s at one reading a second."""
 MEET_S = 10.0
 """The first question to a card may make the driver start it up."""
 START_S = 30.0
@@ -61,7 +61,7 @@ class GpuRounds:
         self._lock = threading.Lock()
         self._cards = _cards_on_the_bus(root)
         self._helper: HelperProcess | None = None
-        self._opened = False
+        self._opened = self._holds_library = False
         self._strangers: dict[int | str, WatchedCard | None] = {}
         self._before: dict[int | str, WatchedCard] = {}
         self._asked: WatchedCard | None = None
@@ -87,16 +87,18 @@ class GpuRounds:
         with self._lock:
             return tuple(card.sample(now, patience_s) for card in self._cards)
 
-    def round(self, *, idle: bool, details: bool) -> tuple[float, int]:
+    def round(self, *, idle: bool, details: bool, seldom: bool = True) -> tuple[float, int]:
         """Asks every card that is due: (milliseconds that answers took in the process, cards that answered).
 
         idle: nobody computes on cards; those that the system may put to sleep are left alone. details: see `nvml.Card.read`.
+        seldom: whether what changes slowly is asked too when it is due.
         """
         now = time.monotonic()
         self._see_who_sleeps(idle=idle)
         library, amd = self._wants_library(), [card for card in self._cards if card.maker == "amd" and card.due(now)]
-        if not library and not amd:
+        if not library and (self._holds_library or not amd):
             self.drop_process()
+        if not library and not amd:
             return 0.0, 0
         if now < self._not_before:
             return 0.0, 0
@@ -104,7 +106,7 @@ class GpuRounds:
             if library and now >= self._library_not_before and (not self._opened or self._someone_may_be_back(now)):
                 self._open()
             self._meet_all(amd, doubtful=False)
-            told = self._read_all(details=details)
+            told = self._read_all(details=details, seldom=seldom)
             # Last, since the process may end with them: the others have their readings.
             self._meet_all(amd, doubtful=True)
             return told
@@ -115,6 +117,7 @@ class GpuRounds:
     def drop_process(self) -> None:
         """Ends the process, and with it all use of the cards' drivers."""
         helper, self._helper = self._helper, None
+        self._holds_library = False
         self._forget()
         if helper is not None:
             helper.close()
@@ -147,7 +150,8 @@ class GpuRounds:
                 else:
                     fresh = card.state in ("asleep", "resting") and card.rests("silent", _WAKING)
             if fresh:
-                self._opened = False  # it is opened for other cards than before
+                if card.maker == "nvidia":
+                    self._opened = False  # it is opened for other cards than before
                 self._changed()
 
     def _someone_may_be_back(self, now: float) -> bool:
@@ -158,6 +162,7 @@ class GpuRounds:
         self._forget()
         sleeping = any(card.state in ("asleep", "resting") for card in self._cards)
         answer = self._request({"ask": "start", "leave_asleep": sleeping}, START_S)
+        self._holds_library = True
         error = answer.get("error")
         if error is not None:
             pause, problem = PROBLEMS.get(error, (60.0, f"the NVIDIA driver does not answer ({answer['text']})"))
@@ -204,7 +209,7 @@ class GpuRounds:
             with self._lock:
                 self._cards.append(guess)
         self._before[slot] = guess
-        answer = self._ask(guess, {"ask": "meet", "slot": slot}, READ_S if guess.n_deaths else MEET_S)
+        answer = self._ask(guess, {"ask": "meet", "slot": slot}, READ_S if guess.deaths else MEET_S)
         del self._strangers[slot]
         if answer["error"] is not None:
             self._refused(guess, answer)
@@ -233,19 +238,19 @@ class GpuRounds:
                 elif card.state != "lost" or now >= card.not_before:
                     card.lost(now)
 
-    def _read_all(self, *, details: bool) -> tuple[float, int]:
+    def _read_all(self, *, details: bool, seldom: bool) -> tuple[float, int]:
         cost_ms, n_read = 0.0, 0
         for card in sorted(self._cards, key=lambda one: one.n_failures):
             now = time.monotonic()
             if card.slot is None or not card.due(now):
                 continue
-            seldom = now >= card.seldom_due
-            tiers = ["often", "seldom"] if seldom else ["often"]
+            slow = now >= card.seldom_due and (seldom or not card.seldom_due)
+            tiers = ["often", "seldom"] if slow else ["often"]
             answer = self._ask(card, {"ask": "read", "slot": card.slot, "tiers": tiers, "details": details}, READ_S)
             if answer["error"] is not None:
                 self._refused(card, answer)
                 continue
-            if seldom:
+            if slow:
                 card.seldom_due = now + SELDOM_S
             with self._lock:
                 fresh = card.told(answer, time.monotonic())

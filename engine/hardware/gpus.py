@@ -27,7 +27,8 @@ _EMULATE = re.compile(r"emulate(?::(\d+)(?:x(\d+(?:\.\d+)?))?)?")
 class GpuInfo:
     """One GPU by its number among those that CUDA shows us. Bytes are None where nothing tells them.
 
-    read_gbps: of its memory; link_gbps: between it and the memory of `node`; both None where nothing tells them.
+    uuid: as its driver knows it, "" for emulated ones. read_gbps: of its memory; link_gbps: between it and the memory of `node`;
+    both None where nothing tells them.
     """
 
     index: int
@@ -38,6 +39,7 @@ class GpuInfo:
     read_gbps: float | None = None
     link_gbps: float | None = None
     node: int = 0
+    uuid: str = ""
 
     @property
     def capacity(self) -> int:
@@ -129,4 +131,4 @@ def _visible(listed: list[Listed], visible: str | None) -> tuple[GpuInfo, ...]:
             if not match or match[0] in shown:
                 break
             shown.append(match[0])
-    return tuple(GpuInfo(i, one.name, one.total_bytes, one.free_bytes) for i, one in enumerate(shown))
+    return tuple(GpuInfo(i, one.name, one.total_bytes, one.free_bytes, uuid=one.uuid) for i, one in enumerate(shown))

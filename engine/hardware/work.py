@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class DeviceWork:
-    """What one device (`numa0`, `gpu0`) did in the period.
+    """What one device (`numa0`, `gpu0`) did in the period. card: the key of its `GpuSample`, "" for memory and emulated ones.
 
     working_percent: of the period in which it computed for us: neither idle nor waiting for another device.
     token_ms, waiting_ms: of a decode step, computing and waiting for others; None without one in the period.
@@ -25,6 +25,7 @@ class DeviceWork:
     read_bytes_per_s: float | None = None
     in_bytes_per_s: float | None = None
     out_bytes_per_s: float | None = None
+    card: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
+from engine.hardware.cpu_list import format_cpus
 from engine.placement.options import KvType, LoadOptions, StreamExperts
 
 
@@ -38,6 +39,20 @@ class Settings:
         keys = {key for key, _ in self.overrides}
         kept = tuple(one for one in options.overrides if one[0] not in keys)
         return replace(options, **mine, overrides=(*kept, *self.overrides))
+
+    def words(self) -> tuple[str, ...]:
+        """These settings as options of this program's own commands."""
+        found: list[str] = []
+        if self.cores or self.n_threads:
+            found += ["-t", format_cpus(self.cores) if self.cores else str(self.n_threads)]
+        for option, value in (("-c", self.n_ctx), ("-b", self.prefill_chunk), ("-ctk", self.k_type), ("-ctv", self.v_type)):
+            if value is not None:
+                found += [option, str(value)]
+        if self.stream_experts is not None and self.stream_experts != "auto":
+            found += ["--stream-experts", self.stream_experts]
+        for key, given in self.overrides:
+            found += ["--override", f"{key}={given}"]
+        return tuple(found)
 
     def over(self, other: Settings) -> Settings:
         """These settings, and those of `other` where these say nothing."""

@@ -46,6 +46,7 @@ class Warmer:
         """
         for side in self._sides:
             side.device.synchronize()  # what was cleared and copied so far was enqueued elsewhere
+            side.device.trim()
         usual = [(i, plan.max_rows) for i, plan in enumerate(self._plans) if plan.phase == "prefill" or plan.max_rows == 1]
         wanted = [(i, StepShape(rows, 1, 1)) for i, rows in usual]
         wanted += [(i, shape) for i, shape in also if (i, shape) not in wanted]

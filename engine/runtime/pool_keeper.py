@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 import numpy as np
+import numpy.typing as npt
 
 from engine.errors import EngineError
 from engine.placement.placement import Pool
@@ -31,6 +32,11 @@ SHARE = 0.5
 START_BYTES_S = 4e9
 """Bytes a second that are counted on before any have been brought."""
 SMALLEST_BUDGET = 1
+FIRST_CHECK, LATER_CHECKS = 256, 8192
+"""Tokens after which it is measured whether promotion makes answers faster."""
+CHECK_BLOCK, CHECK_PAIRS = 20, 4
+LEAST_LOSS, SURE = 0.02, 3.0
+"""It is switched off where tokens come slower by so much of 1, and by so many standard errors."""
 
 
 class Slots(Protocol):
@@ -87,6 +93,9 @@ class PoolKeeper:
         self._rate = START_BYTES_S
         self._expert_bytes = max(slots.expert_bytes for _, slots in sides)
         self._told: tuple[bool, bytes] | None = None
+        self._where: tuple[int, I64, npt.NDArray[np.bool_], I64] | None = None
+        self._checked = False
+        self._next_check = FIRST_CHECK
         self._carrier = ThreadPoolExecutor(1, "pools")
 
     @property
@@ -103,23 +112,24 @@ class PoolKeeper:
 
     def use(self, mode: Mode) -> None:
         """What pools do from the next step on; promotion that has switched itself off begins anew."""
-        self.mode, self._trial = mode, None
+        self.mode, self._trial, self._checked = mode, None, False
         self.switched_off = ""
         self._policy.worth.renew(self._policy.slot_of)
 
     def compare(self, mode: Mode, n_block: int, n_pairs: int) -> None:
         """From the next step on, blocks of tokens with `mode` (promote, keep) and with the one below it in turn."""
         self._policy.worth.renew(self._policy.slot_of)
+        self._checked = False
         self._trial = Trial(n_block, n_pairs), mode, "keep" if mode == "promote" else "off", self.mode
 
     @property
     def comparing(self) -> bool:
-        """Whether two modes are being compared."""
-        return self._trial is not None
+        """Whether two modes are being compared because somebody asked."""
+        return self._trial is not None and not self._checked
 
     def compared(self) -> tuple[Mode, Compared] | None:
         """What a comparison that has ended found, once; then pools are as they were before it."""
-        if self._trial is None or not self._trial[0].done:
+        if self._checked or self._trial is None or not self._trial[0].done:
             return None
         trial, mode, _, before = self._trial
         self._trial, self.mode = None, before
@@ -172,36 +182,53 @@ class PoolKeeper:
         acting = self._acting
         if self._trial is not None:
             self._trial[0].add(len(chosen), seconds)
+        self._check(len(chosen))
         if acting == "promote" and not self.switched_off:
             budget = max(SMALLEST_BUDGET, int(SHARE * seconds * self._rate / self._expert_bytes))
             self._planned = self._policy.plan(budget)
             for move in self._planned:
                 self._moves[move.layer] += 1
             if not self._policy.worth.pays and self._trial is None:
-                self.switched_off = self._policy.worth.why
-                log.info("%s", self.switched_off)
+                self._switch_off(self._policy.worth.why)
+
+    def _check(self, n_tokens: int) -> None:
+        """Now and then it is measured whether tokens come sooner with promotion than without."""
+        if self._checked and self._trial is not None and self._trial[0].done:
+            found = self._trial[0].result()
+            self._trial, self._checked = None, False
+            if found.gain < -LEAST_LOSS and found.gain < -SURE * found.sigma:
+                self._switch_off(f"Tokens came {-100 * found.gain:.0f} % slower with promotion: it has been switched off.")
+        if self._trial is None and self.mode == "promote" and not self.switched_off:
+            self._next_check -= n_tokens
+            if self._next_check <= 0:
+                self._next_check, self._checked = LATER_CHECKS, True
+                self._trial = Trial(CHECK_BLOCK, CHECK_PAIRS), "promote", "keep", self.mode
+
+    def _switch_off(self, why: str) -> None:
+        self.switched_off = why
+        log.info("%s", why)
 
     def _saw(self, ids: I64) -> None:
-        if self._on:
-            hits = self._policy.hits(ids).sum(axis=1)
-            self._hits += hits
-            self._misses += (ids >= 0).sum(axis=1) - hits
-        else:
-            self._misses += (ids >= 0).sum(axis=1)
-        self._policy.saw(ids)
+        on, hits, passes = self._on, self._policy.saw(ids).sum(axis=1), (ids >= 0).sum(axis=1)
+        self._hits += hits * on
+        self._misses += passes - hits * on
 
     def _ids(self, flat: I64) -> I64:
-        """What a row chose in the layers of pools, [n_pools, n_used], filled up with -1."""
-        places, ids = np.divmod(flat, self._n_experts)
-        rows = self._row_of[places]
-        rows, ids = rows[rows >= 0], ids[rows >= 0]
-        order = np.argsort(rows, kind="stable")
-        rows, ids = rows[order], ids[order]
-        counts = np.bincount(rows, minlength=len(self._pools))
-        starts = np.cumsum(counts) - counts
-        found = np.full((len(self._pools), self._most_used), -1, np.int64)
-        found[rows, np.arange(len(rows)) - starts[rows]] = ids
-        return found
+        """What a decoded row chose in the layers of pools, [n_pools, n_used], filled up with -1."""
+        if self._where is None or self._where[0] != len(flat):
+            self._where = len(flat), *self._sorted(flat)
+        _, at, there, base = self._where
+        return np.where(there, flat[at] - base, -1)
+
+    def _sorted(self, flat: I64) -> tuple[I64, npt.NDArray[np.bool_], I64]:
+        """Where each choice of each pool stands in `flat`, the same for all tokens; whether there is one; what to take off it."""
+        rows = self._row_of[flat // self._n_experts]
+        at = np.zeros((len(self._pools), self._most_used), np.int64)
+        there = np.zeros(at.shape, bool)
+        for row in range(len(self._pools)):
+            found = np.flatnonzero(rows == row)
+            at[row, : len(found)], there[row, : len(found)] = found, True
+        return at, there, flat[at] // self._n_experts * self._n_experts
 
     def figures(self) -> tuple[PoolFigures, ...]:
         """Of each pool so far."""

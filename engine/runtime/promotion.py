@@ -69,16 +69,21 @@ class Promotion:
         found: npt.NDArray[np.bool_] = (self.slot_of[self._rows, np.maximum(ids, 0)] >= 0) & (ids >= 0)
         return found
 
-    def saw(self, ids: I64) -> None:
-        """A token's choices, [n_layers, n_used]; a layer may be shorter, filled up with -1."""
+    def saw(self, ids: I64) -> npt.NDArray[np.bool_]:
+        """A token's choices, [n_layers, n_used]; a layer may be shorter, filled up with -1. What `hits` says of them."""
         self._gain *= 2.0 ** (1.0 / HALF_LIFE)
         if self._gain > 1e200:
             self._scores /= self._gain
             self._gain = 1.0
-        there = ids >= 0
-        self._scores[np.broadcast_to(self._rows, ids.shape)[there], ids[there]] += self._gain
-        self._missed = np.where(self.hits(ids), -1, ids)
-        self.worth.saw(self.slot_of, self._rows, ids)
+        there, at = ids >= 0, np.maximum(ids, 0)
+        if there.all():
+            self._scores[self._rows, ids] += self._gain  # a token names no expert of a layer twice
+        else:
+            self._scores[np.broadcast_to(self._rows, ids.shape)[there], ids[there]] += self._gain
+        hits: npt.NDArray[np.bool_] = (self.slot_of[self._rows, at] >= 0) & there
+        self._missed = np.where(hits, -1, ids)
+        self.worth.saw(self.slot_of, int(np.count_nonzero(hits)), self._rows, at, there)
+        return hits
 
     def plan(self, most: int) -> list[Move]:
         """Up to `most` moves that are worth it after the last token, best first; their victims leave at once."""
@@ -146,10 +151,9 @@ class Worth:
         self._n_tokens = self._n_moves = self._n_hits = self._n_still = 0
         self._still = slot_of.copy()
 
-    def saw(self, slot_of: I32, rows: I64, ids: I64) -> None:
-        """A token's choices, [n_layers, n_used]."""
-        at, there = np.maximum(ids, 0), ids >= 0
-        self._n_hits += int(np.count_nonzero((slot_of[rows, at] >= 0) & there))
+    def saw(self, slot_of: I32, n_hits: int, rows: I64, at: I64, there: npt.NDArray[np.bool_]) -> None:
+        """A token's choices `at` [n_layers, n_used], where they are `there`; n_hits of them hit."""
+        self._n_hits += n_hits
         self._n_still += int(np.count_nonzero((self._still[rows, at] >= 0) & there))
         self._n_tokens += 1
         if self._n_tokens < WINDOW:

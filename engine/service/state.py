@@ -55,8 +55,13 @@ class State:
 
     def follow_move(self) -> None:
         """Between two steps: carries on with a placement that is being applied."""
-        if self.migration is not None and self.migration.poll():
-            self.migration = None
+        if self.migration is None or not self.migration.poll():
+            return
+        self.migration = None
+        self.tell_feed()
+        pools = None if self.loaded is None else self.loaded.model.pools
+        if pools is None or not pools.comparing:
+            self.comparison = None  # it went with the pools it was about
 
     def breathe(self) -> None:
         """Called now and then in a long command: queued requests that were cancelled end."""

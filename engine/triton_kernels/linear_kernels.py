@@ -139,12 +139,14 @@ class LinearKernels:
         scores: Tensor,
         choice: Choice,
         routing: Routing,
+        tally: Tally | None = None,
+        pool: Pooled | None = None,
     ) -> bool:
         """Both in one launch, for few rows and plain routers."""
         if "route" not in self.joins or len(scores) > FEW_ROWS or not route_prepared.fits(acts, router, routing):
             return False
-        given = (x, norm, acts, router, bias, pick_bias, scores, choice, routing)
-        route_prepared.prepare_route(*given, self._workspace.zeros("arrivals", 1), early=self._early)
+        given = (x, norm, acts, router, bias, pick_bias, scores, choice, routing, self._workspace.zeros("arrivals", 1))
+        route_prepared.prepare_route(*given, tally, pool, early=self._early)
         return True
 
     def experts_up(

@@ -17,9 +17,10 @@ from app.ops.model_ops import ModelOps
 from app.ops.placement_desk import PlacementDesk
 from app.settings.store import SettingsStore
 from app.shots.model_header import LatentShape, write_header
+from app.store import placements
 from app.store.chat_store import ChatStore
 from app.windows.placement_parts import PlacementParts, make_placement
-from engine.api.pure import Machine, Placement, UnitId, machine_of
+from engine.api.pure import Machine, Placement, UnitId, machine_fingerprint, machine_of
 from engine.api.values import ModelInfo
 from tests.helpers.fake_engine import FakeEngine, model_info
 
@@ -100,6 +101,8 @@ def placement_bench(qtbot: QtBot, folder: Path, shape: LatentShape = SHAPE) -> I
         return machine_of(str(file))
 
     parts = make_placement(store, bridge, models, ui, worker, here)
+    key = machine_fingerprint(here())
+    models.remembered = lambda path: store.placement(lambda db: placements.used(db, path, key))
     made = PlacementBench(qtbot, engine, bridge, parts, store, str(path), folder, [])
     engine.describe = made.describe
     parts.desk.notice.connect(made.notices.append)

@@ -132,12 +132,12 @@ def parse(text: str, where: str = "the text", tool: Tool | None = None) -> Parse
         raise PlacementError(f"{where}: it has {len(text)} characters; rules of other tools have at most {MAX_TEXT}")
     if "\0" in text:
         raise PlacementError(f"{where}: this is no text; give flags, rules or a placement file")
-    kept = without_secrets(text.strip())
+    kept = without_secrets(text)
     chosen = tool or recognise(text)
     match chosen:
         case "config":
             return Parsed(chosen, kept, parse_config(text, where))
-        case "ktransformers" if _YAML.search(text):
+        case "ktransformers" if _is_rules(text):
             return Parsed(chosen, kept, parse_rules(dedent(text)))
         case "llama.cpp" | "ik" if text.lstrip().startswith("-"):
             flags = parse_flags(text, tool if tool in ("llama.cpp", "ik") else None)
@@ -170,9 +170,17 @@ def recognise(text: str) -> Tool:
     """Whose rules a text holds, by its looks."""
     if text.lstrip().startswith("{"):
         return "config"
-    if _YAML.search(text) or _KT.match(text):
+    if _is_rules(text) or _KT.match(text):
         return "ktransformers"
     return "llama.cpp" if text.lstrip().startswith("-") else "script"
+
+
+def _is_rules(text: str) -> bool:
+    """Whether a text is a list in YAML of what replaces what. A script may hold one among its lines."""
+    first = next((line for line in map(str.strip, text.splitlines()) if line and not line.startswith(("#", "---", "%"))), "")
+    return (
+        not text.startswith("#!") and re.match(r"-(?:[ \t]|$)|match[ \t]*:", first) is not None and _YAML.search(text) is not None
+    )
 
 
 def without_secrets(text: str) -> str:

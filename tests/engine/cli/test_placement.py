@@ -150,7 +150,7 @@ def test_files_of_other_tools_come_and_go_unchanged(
     assert main(["placement", "import", str(source), "-o", rules, "--from", tool]) == 0
     capsys.readouterr()
     for path in (placed, rules):
-        assert out_of(capsys, "placement", "export", path, "--to", tool) == f"{text.strip()}\n"
+        assert out_of(capsys, "placement", "export", path, "--to", tool) == text + ("" if text.endswith("\n") else "\n")
     tensors = object_of(capsys, *command, "--model", MODEL, "--tensors")
     experts = {device for one, device in tensors.items() if "_exps" in one}
     assert experts == {"CPU" if tool != "config" else "CUDA0"} or tool == "config"
@@ -189,6 +189,7 @@ def test_the_string_of_the_reports_works(capsys: pytest.CaptureFixture[str], mac
     path = str(tmp_path / "p.json")
     assert main(["placement", "import", flags, "--model", MODEL, "--machine", machine, "--strict", "-o", path]) == 0
     told = capsys.readouterr().err
+    assert "beside places it says what is -t 32 -c 32768 here" in told
     assert "-fmoe: gate, up and activation" in told and "-mla 3: latent attention" in told
     value = json.loads(Path(path).read_text(encoding="utf-8"))
     assert (value["k_type"], value["units"]["experts.0"], value["units"]["mixer.0"]) == ("q8_0", "numa0", "gpu0")

@@ -62,6 +62,7 @@ def test_a_node_that_is_not_the_first_is_told() -> None:
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
+        ('{"n_gpu_layer": 45}', "did you mean n_gpu_layers"),
         ('{"n_gpu_layer": 45, "n_batch": 1}', "the key 'n_gpu_layer' is unknown; did you mean n_gpu_layers"),
         ('{"n_batch": 512, "zzz": 1}', "the key 'zzz' is unknown; it knows model_path"),
         ('{"n_gpu_layers": "45"}', 'n_gpu_layers is "45"; it takes a number of layers'),

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shlex
+import subprocess
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -105,8 +108,8 @@ def test_an_export_of_an_import_is_the_text_itself(tool: Tool | None, text: str)
     parsed = parse(text)
     assert tool in (None, parsed.tool)
     kept = rules_of(rules_to_json(Rules(parsed.tool, (), parsed.text)), "p.json")
-    assert kept is not None and kept.text == without_secrets(text.strip())
-    assert "--api-key" in text or kept.text == text.strip()
+    assert kept is not None and kept.text == without_secrets(text)
+    assert "--api-key" in text or kept.text == text
     assert parse_kept(kept, "p.json") == parse(kept.text)
 
 
@@ -167,8 +170,56 @@ def test_cores_of_the_options_are_those_of_the_script() -> None:
     name = "qwen3moe"
     pinned = LoadOptions(n_threads=3, cores=(0, 1, 4))
     text = WRITERS["script"](written_of(again("-ngl 99 -cmoe", name), described(name), pinned)).text
-    assert 'exec taskset -c 0-1,4 "$ENGINE"' in text
+    assert "exec taskset -c 0-1,4 llama-server" in text
     assert parse(text).settings.options(LoadOptions()).cores == (0, 1, 4)
+
+
+def test_keys_of_the_file_are_overridden_as_there() -> None:
+    text = (
+        "-ngl 9 --rope-scale 4 --rope-scaling yarn --yarn-orig-ctx 32768 --override-kv a.b=int:4,c=str:d --override-kv a.b=int:5"
+    )
+    assert dict(parse(text).settings.overrides) == {
+        "rope.scaling.type": "yarn",
+        "rope.scaling.factor": 4.0,
+        "rope.scaling.original_context_length": 32768,
+        "a.b": 5,
+        "c": "d",
+    }
+    for wrong in ("--override-kv x", "--rope-scaling cubic", "--rope-scale -1", "-c 1x", "--port 70000"):
+        with pytest.raises(PlacementError, match="it takes"):
+            parse(f"-ngl 9 {wrong}")
+
+
+def test_lines_may_go_on_as_windows_has_it() -> None:
+    assert parse("llama-server.exe -ngl 7 ^\r\n  -c 99 `\n -cmoe").settings.n_ctx == 99
+
+
+@pytest.mark.parametrize("engine", ["llama", "ik", "ktransformers"])
+def test_a_shell_starts_what_the_script_says(tmp_path_factory: pytest.TempPathFactory, engine: str) -> None:
+    """Run under bash with programs of that name that print their words; rules and flags must be those that are read here."""
+    name, folder = "deepseek2-v3", tmp_path_factory.mktemp("script")
+    placement = again("-ngl 99 -ts 1,1 -ot 'blk\\.1\\.ffn_.*_exps=CUDA1,exps=CPU' -ctk q8_0", name)
+    options = LoadOptions(n_threads=3, n_ctx=4096, prefill_chunk=1024)
+    text = WRITERS["script"](written_of(placement, described(name), options, "it's a model.gguf")).text
+    script, programs = folder / "run.sh", folder / "ik_llama.cpp/build/bin"
+    script.write_text(text, encoding="utf-8")
+    programs.mkdir(parents=True)
+    for at in (folder / "llama-server", programs / "llama-server", folder / "python3"):
+        at.write_text('#!/bin/sh\nprintf "%s\\n" "$@" > words\n', encoding="utf-8")
+        at.chmod(0o755)
+    path = f"{folder}:/usr/bin:/bin"
+    subprocess.run(["/bin/bash", str(script), engine], cwd=folder, env={"PATH": path}, check=True, capture_output=True)
+    words = (folder / "words").read_text(encoding="utf-8").splitlines()
+    if engine == "ktransformers":
+        rules = Path(words[words.index("--optimize_config_path") + 1])
+        read = rules.read_text(encoding="utf-8")
+        rules.unlink()
+        assert words[-4:] == ["--cpu_infer", "3", "--cache_lens", "4096"]
+    else:
+        assert words[:2] == ["-m", "it's a model.gguf"] and words[-6:] == ["-c", "4096", "-t", "3", "-ub", "1024"]
+        read = shlex.join([*(["-fmoe"] if engine == "ik" else []), *words])
+    assert again(read, name).units == placement.units
+    assert again(text.replace(":-llama}", f":-{engine}}}"), name).units == placement.units or engine == "ktransformers"
 
 
 def test_pools_become_a_number_of_experts() -> None:

@@ -71,6 +71,7 @@ def test_a_variable_chooses_the_other_branch() -> None:
     assert isinstance(parsed.rules, KtOptions) and not parsed.rules.sglang
     assert (parsed.settings.n_ctx, parsed.settings.n_threads, parsed.settings.max_tokens) == (32768, 32, 4096)
     assert parsed.n_gpus == 1
+    assert parsed.unsupported == ("USE_NUMA=1: experts are not copied to every node of memory here",)
 
 
 def test_a_choice_that_only_a_shell_could_make_is_noted() -> None:
@@ -96,6 +97,12 @@ def test_arrays_defaults_continuations_and_quotes_are_filled_in() -> None:
     found = flags_of(text)
     assert found.overrides[0] == Override("exps", "CPU") and found.overrides[1].below == 7
     assert (found.settings.n_ctx, found.settings.model_path, found.tensor_split) == (4096, "my $model.gguf", (1.0, 2.0))
+
+
+def test_texts_for_another_shell_are_read_too() -> None:
+    assert flags_of('C=\'llama-server -ngl 8 -ot "exps=CPU"\'\neval "$C"').overrides == (Override("exps", "CPU"),)
+    assert flags_of("nohup bash -c 'cd /x && ./llama-server -ngl 8' > log &").n_gpu_layers == 8
+    assert flags_of("declare -a A=(-ngl 5)\nRUN=''\n$RUN llama-server ${A[@]}").n_gpu_layers == 5
 
 
 def test_a_dollar_at_the_end_of_a_pattern_is_no_variable() -> None:
