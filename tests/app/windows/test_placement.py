@@ -428,3 +428,15 @@ def test_chosen_experts_are_told_with_their_own_bytes_and_reads(shown: Page) -> 
     assert chosen["Size"] == bytes_text(facts.nbytes * 4 // 16)
     assert chosen["Read per token"] == bytes_text(round(facts.read_per_token * 0.88))
     assert shown.page.inspector._subtitle.text().endswith("hottest 4")
+
+
+def test_a_model_that_is_being_loaded_is_planned_meanwhile_and_counts_as_loaded_when_it_is(shown: Page) -> None:
+    shown.bench.engine.load = (Stall(60.0),)
+    shown.bench.parts.models.load(shown.bench.path)
+    shown.controller.shown(True)
+    shown.bench.qtbot.waitUntil(lambda: shown.bench.desk.outline is not None, timeout=30_000)
+    assert shown.bench.desk.applied is None
+    shown.bench.engine.load = ()
+    shown.bench.parts.models.load(shown.bench.path)
+    shown.bench.qtbot.waitUntil(lambda: shown.bench.desk.applied is not None, timeout=30_000)
+    assert shown.page.pending.text.startswith("Loaded as shown")
