@@ -28,6 +28,7 @@ class FakeLoaded:
     owns: bool = False
     answers: int = 0
     experts: None = None
+    pools: None = None
 
     @property
     def settling(self) -> bool:
