@@ -102,8 +102,9 @@ class PlacementController(QObject):
         self.inspector.watch(on)
         if on and not self.desk.path:
             model = self._parts.bridge.state.model
-            if model is not None:
-                self._open(model.path, model)
+            path = self._parts.models.loading_path if model is None else model.path
+            if path:
+                self._open(path, model)
         if on:
             self._refresh()
 

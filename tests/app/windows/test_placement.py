@@ -10,6 +10,7 @@ import pytest
 from PySide6.QtCore import Qt
 from pytestqt.qtbot import QtBot
 
+from app.widgets.format import bytes_text
 from app.windows.placement_controller import PlacementController
 from engine.api.commands import ApplyPlacement, AskHoldings, ComparePools, Generate, LoadModel, UsePools, WatchExperts
 from engine.api.events import LayerPool, PoolsCompared, PoolStats
@@ -410,3 +411,32 @@ def test_pools_of_hot_experts_say_what_they_took_and_can_be_switched_and_compare
     assert "Promotion took more time than it saved." in view.text
     bridge.happened.emit(replace(stats, layers=()))
     assert view.isHidden()
+
+
+def test_chosen_experts_are_told_with_their_own_bytes_and_reads(shown: Page) -> None:
+    shown.load()
+    shown.controller.inspector.set_counts(500, {3: [85, *([1] * 15)]})
+    shown.controller.board.select([UnitId("experts", 3)])
+    whole = {fact.label: fact.value for fact in shown.page.inspector.facts}
+    actions = shown.controller.inspector.split_menu().actions()
+    next(action for action in actions if action.text().startswith("Hottest 4")).trigger()
+    chosen = {fact.label: fact.value for fact in shown.page.inspector.facts}
+    outline = shown.bench.desk.outline
+    assert outline is not None
+    facts = outline.of(UnitId("experts", 3))
+    assert whole["Read per token"] == bytes_text(facts.read_per_token)
+    assert chosen["Size"] == bytes_text(facts.nbytes * 4 // 16)
+    assert chosen["Read per token"] == bytes_text(round(facts.read_per_token * 0.88))
+    assert shown.page.inspector._subtitle.text().endswith("hottest 4")
+
+
+def test_a_model_that_is_being_loaded_is_planned_meanwhile_and_counts_as_loaded_when_it_is(shown: Page) -> None:
+    shown.bench.engine.load = (Stall(60.0),)
+    shown.bench.parts.models.load(shown.bench.path)
+    shown.controller.shown(True)
+    shown.bench.qtbot.waitUntil(lambda: shown.bench.desk.outline is not None, timeout=30_000)
+    assert shown.bench.desk.applied is None
+    shown.bench.engine.load = ()
+    shown.bench.parts.models.load(shown.bench.path)
+    shown.bench.qtbot.waitUntil(lambda: shown.bench.desk.applied is not None, timeout=30_000)
+    assert shown.page.pending.text.startswith("Loaded as shown")
