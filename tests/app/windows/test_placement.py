@@ -440,3 +440,26 @@ def test_a_model_that_is_being_loaded_is_planned_meanwhile_and_counts_as_loaded_
     shown.bench.parts.models.load(shown.bench.path)
     shown.bench.qtbot.waitUntil(lambda: shown.bench.desk.applied is not None, timeout=30_000)
     assert shown.page.pending.text.startswith("Loaded as shown")
+
+
+def test_the_speed_of_an_answer_does_not_make_the_page_work(shown: Page, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown.load()
+    n_shown: list[int] = []
+    monkeypatch.setattr(shown.controller, "_show_summary", lambda: n_shown.append(1))
+    state = replace(shown.bench.bridge.state, kind="generating", answers=frozenset({shown.bench.bridge.new_id()}))
+    for tenths in range(100):
+        shown.bench.bridge.state_changed.emit(replace(state, tok_s=tenths / 10))
+    assert len(n_shown) == 1
+
+
+def test_the_automatic_placement_is_not_remembered_as_one_of_ones_own(shown: Page) -> None:
+    shown.load()
+    used = lambda: shown.bench.store.placement(lambda db: db.execute("SELECT count(*) FROM placement_used").fetchone()[0])  # noqa: E731
+    shown.move(3)
+    with shown.bench.qtbot.waitSignal(shown.bench.parts.apply.done):
+        shown.controller.apply()
+    shown.bench.qtbot.waitUntil(lambda: used() == 1)
+    shown.controller.menus.use("Automatic", shown.bench.parts.library.default)  # type: ignore[arg-type]
+    with shown.bench.qtbot.waitSignal(shown.bench.parts.apply.done):
+        shown.controller.apply()
+    shown.bench.qtbot.waitUntil(lambda: used() == 0)
