@@ -50,6 +50,7 @@ class PlacementController(QObject):
         self.page = PlacementPage(self.board)
         self._picked = False
         self._room = ""
+        self._seen: object = None
         self.states = PlacementStates(parts, self.page, self)
         self.menus = PlacementMenus(parts, self.page, self)
         self.inspector = PlacementInspector(parts, self.board, self.page, self)
@@ -102,8 +103,9 @@ class PlacementController(QObject):
         self.inspector.watch(on)
         if on and not self.desk.path:
             model = self._parts.bridge.state.model
-            if model is not None:
-                self._open(model.path, model)
+            path = self._parts.models.loading_path if model is None else model.path
+            if path:
+                self._open(path, model)
         if on:
             self._refresh()
 
@@ -142,6 +144,11 @@ class PlacementController(QObject):
         self._refresh()
 
     def _on_engine_changed(self, state: EngineState) -> None:
+        """Only what the page shows of it: the speed of an answer changes thirty times a second."""
+        seen = (state.kind, state.model, bool(state.answers), state.loading)
+        if seen == self._seen:
+            return
+        self._seen = seen
         if state.model is None and self.desk.applied is not None and not self._parts.apply.running:
             self.desk.set_applied(None)
         self._refresh()
