@@ -18,7 +18,7 @@ from engine.estimate.derived import derived_info
 from engine.estimate.kernels import kernel_bytes
 from engine.estimate.pools import pool_bytes
 from engine.estimate.rounding import Pieces, lost_on_gpus, pieces, unit_pieces
-from engine.estimate.states import MAX_SNAPSHOT_BYTES, SNAPSHOT_SHARE, plan_slots, snapshot_budget, state_shapes
+from engine.estimate.states import plan_slots, snapshot_budget_of, state_shapes
 from engine.estimate.workers import worker_bytes
 from engine.gguf.info import TensorInfo
 from engine.graph.ops import Attention as AttentionOp
@@ -37,8 +37,9 @@ from engine.program.plan import Lane, Plan, crossing_bytes
 from engine.quants.formats import BY_ID
 from engine.quants.padding import padded_bytes
 
-CONTEXT_BYTES = 500 << 20
-"""What a process takes of a GPU before it has anything on it: the driver's context and the code of the libraries."""
+CONTEXT_BYTES = 760 << 20
+"""What a process takes of a GPU beside what it allocates: the driver's context, code of libraries and kernels, captured graphs.
+An H200: 620 MiB before anything is on it, 140 more once a model runs."""
 GPU_ALIGN = 256
 """Where a tensor may begin on a GPU."""
 LOGIT_ROWS = DECODE_BUCKETS[-1]
@@ -200,7 +201,7 @@ class Estimator:
         for unit, where in placement.units:
             if unit.kind == "kv":
                 found[unit] = sum(self.layer_cache(unit.layer, where, placement))
-        slots, _ = plan_slots(self._spec, self.snapshot_budget(placement))
+        slots, _ = plan_slots(self._spec, self.snapshot_budget)
         return found | {UnitId("state", layer): 4 * slots * shape.state_floats for layer, shape in state_shapes(self._spec)}
 
     def experts(self) -> tuple[Experts, ...]:
@@ -214,7 +215,7 @@ class Estimator:
             caches = {layer: sum(self.layer_cache(layer, Gpu(0), placement)) for layer in self._layer_groups}
             self._pieces[types] = unit_pieces(self._spec, self.uses, self.tensors, caches, f32=self.f32)
         by_unit = dict(self._pieces[types])
-        slots, _ = plan_slots(self._spec, self.snapshot_budget(placement))
+        slots, _ = plan_slots(self._spec, self.snapshot_budget)
         for layer, shape in state_shapes(self._spec):
             by_unit[UnitId("state", layer)] = pieces([4 * (slots + 1) * shape.state_floats])
         return lost_on_gpus(by_unit, placement.places, 4 * self._spec.n_embd * self.largest_chunk)
@@ -336,17 +337,13 @@ class Estimator:
 
     def _state(self, device: Device, placement: Placement) -> int:
         shapes = [shape for layer, shape in state_shapes(self._spec) if placement.device_of(UnitId("state", layer)) == device]
-        slots, _ = plan_slots(self._spec, self.snapshot_budget(placement))
+        slots, _ = plan_slots(self._spec, self.snapshot_budget)
         return (slots + isinstance(device, Gpu)) * sum(4 * shape.state_floats for shape in shapes)
 
-    def snapshot_budget(self, placement: Placement) -> int:
-        """As on the CPU; where states lie on GPUs, no more of one of them than of the machine's memory."""
-        budget = snapshot_budget(self._options.snapshot_bytes, self.machine.ram_bytes)
-        states_on_gpus = any(unit.kind == "state" and isinstance(where, Gpu) for unit, where in placement.units)
-        if self._options.snapshot_bytes or not states_on_gpus:
-            return budget
-        gpus = [self.capacity(where) for where in placement.devices if isinstance(where, Gpu)]
-        return min(budget, MAX_SNAPSHOT_BYTES, *(int(SNAPSHOT_SHARE * capacity) for capacity in gpus))
+    @property
+    def snapshot_budget(self) -> int:
+        """Bytes that snapshots of states may take, wherever they lie."""
+        return snapshot_budget_of(self.machine, self._options.snapshot_bytes)
 
     def _other(self, device: Device, placement: Placement, lanes: list[tuple[Plan, Lane]]) -> int:
         if not isinstance(device, Gpu):
