@@ -28,6 +28,8 @@ class FakeLoaded:
     owns: bool = False
     answers: int = 0
     experts: None = None
+    pools: None = None
+    warm_in_s: None = None
 
     @property
     def settling(self) -> bool:
