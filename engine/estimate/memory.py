@@ -39,6 +39,10 @@ from engine.quants.padding import padded_bytes
 
 CONTEXT_BYTES = 500 << 20
 """What a process takes of a GPU before it has anything on it: the driver's context and the code of the libraries."""
+LARGE_CARD = 64 << 30
+LARGE_CONTEXT_BYTES = 800 << 20
+"""The same of cards with so much memory, which have more multiprocessors: of an H200 a context takes 620 MiB, code of libraries
+and kernels 150, and what the library of matrix products keeps 32."""
 GPU_ALIGN = 256
 """Where a tensor may begin on a GPU."""
 LOGIT_ROWS = DECODE_BUCKETS[-1]
@@ -106,11 +110,11 @@ def estimate_bytes(
     options: LoadOptions,
     machine: Machine,
     *,
-    context_bytes: int = CONTEXT_BYTES,
+    context_bytes: int | None = None,
 ) -> Estimate:
     """What the model takes on each device of the machine under this placement.
 
-    context_bytes: of each GPU in use that is not emulated.
+    context_bytes: of each GPU in use that is not emulated, None: as it is usual.
 
     Raises:
         InvalidRequest: a context or chunk that no model of this kind takes. PlacementError: see `lower`. UnsupportedModel: a
@@ -130,14 +134,14 @@ class Estimator:
         options: LoadOptions,
         machine: Machine,
         *,
-        context_bytes: int = CONTEXT_BYTES,
+        context_bytes: int | None = None,
     ) -> None:
         """Raises: InvalidRequest, UnsupportedModel; see `estimate_bytes`."""
         self.machine = machine
         self.n_ctx = context_of(spec, options.n_ctx)
         self.uses = tensor_uses(graph)
         self._spec, self._graph, self.tensors, self._options = spec, graph, tensors, options
-        self.context_bytes = context_bytes
+        self._context_bytes = context_bytes
         self.f32 = options.f32_activations
         self.types = {use.name: tensors[use.name].type_id for use in self.uses}
         self._chunk = min(options.prefill_chunk, self.n_ctx)
@@ -365,7 +369,12 @@ class Estimator:
         if any(one.emulated for one in self.machine.gpus if one.index == device.index):
             return logits
         kept = max((kernel_bytes(lane, plan.max_rows, self.tensors, f32=self.f32) for plan, lane in lanes), default=0)
-        return self.context_bytes + logits + kept
+        return self.context_bytes(device) + logits + kept
+
+    def context_bytes(self, device: Gpu) -> int:
+        """What a process takes of this GPU before it has anything on it."""
+        usual = LARGE_CONTEXT_BYTES if self.capacity(device) >= LARGE_CARD else CONTEXT_BYTES
+        return usual if self._context_bytes is None else self._context_bytes
 
 
 def _working(lanes: list[tuple[Plan, Lane]]) -> int:
