@@ -28,6 +28,7 @@ from app.windows.placement_figures import sentence_case, summary
 from app.windows.placement_inspector import PlacementInspector
 from app.windows.placement_menus import PlacementMenus
 from app.windows.placement_parts import PlacementParts
+from app.windows.placement_pools import PlacementPools
 from app.windows.placement_states import PlacementStates
 from engine.api.events import Event, Finished
 from engine.api.pure import Numa
@@ -56,6 +57,7 @@ class PlacementController(QObject):
         self.check = PlacementCheck(parts, self.page, self)
         self.commands = PlacementCommands(parts, self.page, self)
         self.context = PlacementContext(parts, self.page, self)
+        self.pools = PlacementPools(parts, self.page, self)
         self._connect()
         self._refresh()
 
@@ -88,7 +90,7 @@ class PlacementController(QObject):
         self._parts.bridge.state_changed.connect(self._on_engine_changed)
         self._parts.bridge.happened.connect(self._on_event)
         self._parts.models.ready.connect(self._on_model_ready)
-        for part in (self.states, self.menus, self.inspector, self.compare, self.check, self.commands, self.context):
+        for part in (self.states, self.menus, self.inspector, self.compare, self.check, self.commands, self.context, self.pools):
             part.notice.connect(self.notice)
         self.menus.reopen_requested.connect(self._reopen)
         self.context.reopen_requested.connect(lambda n_ctx: self._reopen(n_ctx=n_ctx))

@@ -18,7 +18,7 @@ from engine.estimate.derived import derived_info
 from engine.estimate.kernels import kernel_bytes
 from engine.estimate.pools import pool_bytes
 from engine.estimate.rounding import Pieces, lost_on_gpus, pieces, unit_pieces
-from engine.estimate.states import MAX_SNAPSHOT_BYTES, SNAPSHOT_SHARE, plan_slots, snapshot_budget, state_shapes
+from engine.estimate.states import plan_slots, snapshot_budget_of, state_shapes
 from engine.estimate.workers import worker_bytes
 from engine.gguf.info import TensorInfo
 from engine.graph.ops import Attention as AttentionOp
@@ -37,12 +37,9 @@ from engine.program.plan import Lane, Plan, crossing_bytes
 from engine.quants.formats import BY_ID
 from engine.quants.padding import padded_bytes
 
-CONTEXT_BYTES = 500 << 20
-"""What a process takes of a GPU before it has anything on it: the driver's context and the code of the libraries."""
-LARGE_CARD = 64 << 30
-LARGE_CONTEXT_BYTES = 800 << 20
-"""The same of cards with so much memory, which have more multiprocessors: of an H200 a context takes 620 MiB, code of libraries
-and kernels 150, and what the library of matrix products keeps 32."""
+CONTEXT_BYTES = 760 << 20
+"""What a process takes of a GPU beside what it allocates: the driver's context, code of libraries and kernels, captured graphs.
+An H200: 620 MiB before anything is on it, 140 more once a model runs."""
 GPU_ALIGN = 256
 """Where a tensor may begin on a GPU."""
 LOGIT_ROWS = DECODE_BUCKETS[-1]
@@ -110,11 +107,11 @@ def estimate_bytes(
     options: LoadOptions,
     machine: Machine,
     *,
-    context_bytes: int | None = None,
+    context_bytes: int = CONTEXT_BYTES,
 ) -> Estimate:
     """What the model takes on each device of the machine under this placement.
 
-    context_bytes: of each GPU in use that is not emulated, None: as it is usual.
+    context_bytes: of each GPU in use that is not emulated.
 
     Raises:
         InvalidRequest: a context or chunk that no model of this kind takes. PlacementError: see `lower`. UnsupportedModel: a
@@ -134,14 +131,14 @@ class Estimator:
         options: LoadOptions,
         machine: Machine,
         *,
-        context_bytes: int | None = None,
+        context_bytes: int = CONTEXT_BYTES,
     ) -> None:
         """Raises: InvalidRequest, UnsupportedModel; see `estimate_bytes`."""
         self.machine = machine
         self.n_ctx = context_of(spec, options.n_ctx)
         self.uses = tensor_uses(graph)
         self._spec, self._graph, self.tensors, self._options = spec, graph, tensors, options
-        self._context_bytes = context_bytes
+        self.context_bytes = context_bytes
         self.f32 = options.f32_activations
         self.types = {use.name: tensors[use.name].type_id for use in self.uses}
         self._chunk = min(options.prefill_chunk, self.n_ctx)
@@ -209,7 +206,7 @@ class Estimator:
         for unit, where in placement.units:
             if unit.kind == "kv":
                 found[unit] = sum(self.layer_cache(unit.layer, where, placement))
-        slots, _ = plan_slots(self._spec, self.snapshot_budget(placement))
+        slots, _ = plan_slots(self._spec, self.snapshot_budget)
         return found | {UnitId("state", layer): 4 * slots * shape.state_floats for layer, shape in state_shapes(self._spec)}
 
     def experts(self) -> tuple[Experts, ...]:
@@ -223,7 +220,7 @@ class Estimator:
             caches = {layer: sum(self.layer_cache(layer, Gpu(0), placement)) for layer in self._layer_groups}
             self._pieces[types] = unit_pieces(self._spec, self.uses, self.tensors, caches, f32=self.f32)
         by_unit = dict(self._pieces[types])
-        slots, _ = plan_slots(self._spec, self.snapshot_budget(placement))
+        slots, _ = plan_slots(self._spec, self.snapshot_budget)
         for layer, shape in state_shapes(self._spec):
             by_unit[UnitId("state", layer)] = pieces([4 * (slots + 1) * shape.state_floats])
         return lost_on_gpus(by_unit, placement.places, 4 * self._spec.n_embd * self.largest_chunk)
@@ -345,17 +342,13 @@ class Estimator:
 
     def _state(self, device: Device, placement: Placement) -> int:
         shapes = [shape for layer, shape in state_shapes(self._spec) if placement.device_of(UnitId("state", layer)) == device]
-        slots, _ = plan_slots(self._spec, self.snapshot_budget(placement))
+        slots, _ = plan_slots(self._spec, self.snapshot_budget)
         return (slots + isinstance(device, Gpu)) * sum(4 * shape.state_floats for shape in shapes)
 
-    def snapshot_budget(self, placement: Placement) -> int:
-        """As on the CPU; where states lie on GPUs, no more of one of them than of the machine's memory."""
-        budget = snapshot_budget(self._options.snapshot_bytes, self.machine.ram_bytes)
-        states_on_gpus = any(unit.kind == "state" and isinstance(where, Gpu) for unit, where in placement.units)
-        if self._options.snapshot_bytes or not states_on_gpus:
-            return budget
-        gpus = [self.capacity(where) for where in placement.devices if isinstance(where, Gpu)]
-        return min(budget, MAX_SNAPSHOT_BYTES, *(int(SNAPSHOT_SHARE * capacity) for capacity in gpus))
+    @property
+    def snapshot_budget(self) -> int:
+        """Bytes that snapshots of states may take, wherever they lie."""
+        return snapshot_budget_of(self.machine, self._options.snapshot_bytes)
 
     def _other(self, device: Device, placement: Placement, lanes: list[tuple[Plan, Lane]]) -> int:
         if not isinstance(device, Gpu):
@@ -369,12 +362,7 @@ class Estimator:
         if any(one.emulated for one in self.machine.gpus if one.index == device.index):
             return logits
         kept = max((kernel_bytes(lane, plan.max_rows, self.tensors, f32=self.f32) for plan, lane in lanes), default=0)
-        return self.context_bytes(device) + logits + kept
-
-    def context_bytes(self, device: Gpu) -> int:
-        """What a process takes of this GPU before it has anything on it."""
-        usual = LARGE_CONTEXT_BYTES if self.capacity(device) >= LARGE_CARD else CONTEXT_BYTES
-        return usual if self._context_bytes is None else self._context_bytes
+        return self.context_bytes + logits + kept
 
 
 def _working(lanes: list[tuple[Plan, Lane]]) -> int:

@@ -203,7 +203,7 @@ class QuickBytes:
         if any(one.emulated for one in self._full.machine.gpus if one.index == device.index):
             return logits
         kept = 0 if lane is None else max(sum(one.values()) for one in lane.kernels.values())
-        return self._full.context_bytes(device) + logits + kept
+        return self._full.context_bytes + logits + kept
 
 
 def _label(kind: Kind, extra: bool) -> Kind:

@@ -121,7 +121,7 @@ class UnitSums:
         for layer, (cpu, gpu) in self._cache(placement).items():
             unit = UnitId("kv", layer)
             found[unit] = sum(gpu if isinstance(places[unit], Gpu) else cpu)
-        slots, _ = plan_slots(self._spec, self._full.snapshot_budget(placement)) if self._states else (0, 0)
+        slots, _ = plan_slots(self._spec, self._full.snapshot_budget) if self._states else (0, 0)
         return found | {UnitId("state", layer): slots * nbytes for layer, nbytes in self._states.items()}
 
     def _sum_up(
@@ -176,7 +176,7 @@ class UnitSums:
     def _state(self, placement: Placement) -> dict[Device, int]:
         if not self._states:
             return {}
-        slots, _ = plan_slots(self._spec, self._full.snapshot_budget(placement))
+        slots, _ = plan_slots(self._spec, self._full.snapshot_budget)
         found: defaultdict[Device, int] = defaultdict(int)
         for layer, nbytes in self._states.items():
             device = placement.places[UnitId("state", layer)]

@@ -61,7 +61,7 @@ class GpuRounds:
         self._lock = threading.Lock()
         self._cards = _cards_on_the_bus(root)
         self._helper: HelperProcess | None = None
-        self._opened = False
+        self._opened = self._holds_library = False
         self._strangers: dict[int | str, WatchedCard | None] = {}
         self._before: dict[int | str, WatchedCard] = {}
         self._asked: WatchedCard | None = None
@@ -96,8 +96,9 @@ class GpuRounds:
         now = time.monotonic()
         self._see_who_sleeps(idle=idle)
         library, amd = self._wants_library(), [card for card in self._cards if card.maker == "amd" and card.due(now)]
-        if not library and not amd:
+        if not library and (self._holds_library or not amd):
             self.drop_process()
+        if not library and not amd:
             return 0.0, 0
         if now < self._not_before:
             return 0.0, 0
@@ -116,6 +117,7 @@ class GpuRounds:
     def drop_process(self) -> None:
         """Ends the process, and with it all use of the cards' drivers."""
         helper, self._helper = self._helper, None
+        self._holds_library = False
         self._forget()
         if helper is not None:
             helper.close()
@@ -148,7 +150,8 @@ class GpuRounds:
                 else:
                     fresh = card.state in ("asleep", "resting") and card.rests("silent", _WAKING)
             if fresh:
-                self._opened = False  # it is opened for other cards than before
+                if card.maker == "nvidia":
+                    self._opened = False  # it is opened for other cards than before
                 self._changed()
 
     def _someone_may_be_back(self, now: float) -> bool:
@@ -159,6 +162,7 @@ class GpuRounds:
         self._forget()
         sleeping = any(card.state in ("asleep", "resting") for card in self._cards)
         answer = self._request({"ask": "start", "leave_asleep": sleeping}, START_S)
+        self._holds_library = True
         error = answer.get("error")
         if error is not None:
             pause, problem = PROBLEMS.get(error, (60.0, f"the NVIDIA driver does not answer ({answer['text']})"))
@@ -205,7 +209,7 @@ class GpuRounds:
             with self._lock:
                 self._cards.append(guess)
         self._before[slot] = guess
-        answer = self._ask(guess, {"ask": "meet", "slot": slot}, READ_S if guess.n_deaths else MEET_S)
+        answer = self._ask(guess, {"ask": "meet", "slot": slot}, READ_S if guess.deaths else MEET_S)
         del self._strangers[slot]
         if answer["error"] is not None:
             self._refused(guess, answer)

@@ -25,7 +25,7 @@ from engine.runtime.owning import Owning
 from engine.runtime.placed import Placed
 from engine.runtime.residency import Holding
 from engine.runtime.source import Building, ModelSource
-from engine.runtime.states import StatePool, plan_slots, snapshot_budget
+from engine.runtime.states import StatePool, plan_slots
 
 
 def build(source: ModelSource, placement: Placement, building: Building, beside: Placed | None = None) -> Placed:
@@ -63,7 +63,7 @@ def _on_cpu(source: ModelSource, placement: Placement, building: Building, besid
         beside=None if beside is None else beside.cache,
     )
     undo.append(cache.close)
-    slots = plan_slots(spec, snapshot_budget(source.options.snapshot_bytes)) if beside is None else beside.state_slots
+    slots = plan_slots(spec, source.snapshot_budget) if beside is None else beside.state_slots
     states = StatePool(spec, slots[0], beside=None if beside is None else beside.states)
     undo.append(states.close)
     plans = lower_all(spec, source.graph, placement, source.types, source.chunk, f32=source.f32)

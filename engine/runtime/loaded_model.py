@@ -14,7 +14,7 @@ import numpy.typing as npt
 from engine.arch.spec import ModelSpec
 from engine.errors import EngineError, InvalidRequest
 from engine.graph.reference import ReferenceModel
-from engine.placement.placement import Device, Placement
+from engine.placement.placement import Device, Numa, Placement
 from engine.runtime.build import owning_of, read_per_token
 from engine.runtime.cache_groups import CacheGroup
 from engine.runtime.choices import Chosen
@@ -204,6 +204,17 @@ class LoadedModel:
         if self._owning is not None:
             found = found.owned(self._owning.owned_bytes)
         return replace(found, holdings=found.holdings + self._placed.executor.holdings())
+
+    @property
+    def places(self) -> tuple[tuple[int, int, int], ...]:
+        """(node, address, bytes) of weights, caches and states that are meant to lie in the memory of a node."""
+        placed, weights = self._placed, self.source.weights
+        if placed is None:
+            return ()
+        home = next((one.device.node for one in placed.holdings if isinstance(one.device, Numa)), 0)
+        found = [(weights.address(one), one.nbytes) for one in map(weights.tensor, sorted(placed.on_cpu))]
+        arenas = [one.arena for one in placed.cache.layers.values()] + [one.arena for one in placed.states.layers.values()]
+        return tuple((home, *one) for one in (*found, *((arena.address, arena.nbytes) for arena in arenas)))
 
     @property
     def settling(self) -> bool:

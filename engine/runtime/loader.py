@@ -26,7 +26,7 @@ from engine.runtime.loaded_model import LoadedModel
 from engine.runtime.placed import Placed
 from engine.runtime.rope_table import RopeTables
 from engine.runtime.source import Building, ModelSource, Progress
-from engine.runtime.states import plan_slots, snapshot_budget
+from engine.runtime.states import plan_slots
 from engine.runtime.step import StepBatch
 from engine.runtime.weights import Weights
 from kernels_pyx.executor import AbortFlag
@@ -70,10 +70,10 @@ def load(
 
 
 def _reference(source: ModelSource, undo: list[Callable[[], None]], abort: AbortFlag) -> LoadedModel:
-    spec, options = source.spec, source.options
+    spec = source.spec
     reference = ReferenceModel(source.file, spec, source.graph, block=BLOCK, stop=lambda: abort.is_set)
     undo.append(reference.close)
-    slots = plan_slots(spec, snapshot_budget(options.snapshot_bytes))
+    slots = plan_slots(spec, source.snapshot_budget)
     groups = plan_groups(spec, source.n_ctx, source.chunk, (0,) * len(windows(spec)))
     return LoadedModel(source, reference, abort, groups, slots)
 

@@ -15,12 +15,13 @@ import numpy as np
 import pytest
 
 from engine.errors import Cancelled, EngineError, InvalidRequest, OutOfDeviceMemory, OutOfMemory, PlacementError
-from engine.placement.placement import Gpu, Numa
+from engine.placement.placement import Gpu, Numa, Pool
 from engine.runtime import kv_cache, move
 from engine.runtime.loader import LoadedModel
 from tests.helpers.golden_models import batch, golden, greedy
 from tests.helpers.moves import Talk, holdings, target, until
 from tests.helpers.placed import EXACT, Where, anywhere, hybrid, need_torch, on_cpu, open_placed, split, whole
+from tests.helpers.pooled import with_pools
 from tests.helpers.runs import open_reference, write_model
 
 KINDS = (
@@ -430,3 +431,56 @@ def test_experts_that_pass_through_a_ring_move_too(name: str) -> None:
     assert talk.ids("other") == golden(name).greedy("long")[:8]
     talk.model.close()
     fresh.close()
+
+
+@pytest.mark.parametrize("name", ["qwen3moe", "gpt-oss"])
+def test_pools_of_experts_are_made_where_they_are_wanted_and_go_again(name: str) -> None:
+    talk = Talk(open_placed(golden(name).path, hybrid))
+    plain = talk.model.placement
+    assert plain is not None and talk.model.pools is None
+    talk.ask("answer", golden(name).ids("medium"), 32)
+    for placement in (with_pools(plain, talk.model.spec, 1), with_pools(plain, talk.model.spec, 2), plain):
+        talk.steps(5)
+        talk.finish(talk.model.begin_move(placement, talk.session.live))
+        assert talk.model.placement == placement and (talk.model.pools is not None) == bool(placement.pools)
+        if talk.model.pools is not None:
+            assert talk.model.pools.mode == "promote"
+            talk.model.pools.use("keep")
+            talk.finish(talk.model.begin_move(placement, talk.session.live), 0)
+            assert talk.model.pools.mode == "keep"
+            talk.model.pools.use("promote")
+    talk.run()
+    assert talk.ids("answer") == golden(name).greedy("medium")
+    fresh = open_placed(golden(name).path, hybrid)
+    assert holdings(talk.model) == holdings(fresh)
+    with pytest.raises(PlacementError, match=r"no experts to pool|must name some of the experts"):
+        talk.model.begin_move(replace(plain, pools=(Pool(1, Gpu(0), (9999,)),)))
+    fresh.close()
+    talk.model.close()
+
+
+@pytest.mark.parametrize("name", ["qwen3moe", "gemma3", "deepseek2-v3", "qwen3next"])
+def test_getting_warm_beside_steps_changes_nothing(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on real devices: every plan runs on padding alone, by the thread that builds, while the other one steps."""
+    monkeypatch.setattr("engine.runtime.gpu_warmup.needs_warmth", lambda sides: True)
+    talk = Talk(open_placed(golden(name).path, hybrid))
+    talk.ask("answer", golden(name).ids("medium"), 32)
+    for where in (whole, split, anywhere(5), hybrid):
+        talk.steps(2)
+        talk.move(where, beside=4)
+    talk.run()
+    assert talk.ids("answer") == golden(name).greedy("medium")
+    talk.model.close()
+
+
+def test_states_keep_their_slots_wherever_they_lie(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A small card sets how many snapshots there are, also for a model that is on the CPU now."""
+    path = golden("qwen35").path
+    large = open_placed(path, on_cpu)
+    monkeypatch.setenv("LAYERDECK_GPU", "emulate:1x0.03")
+    model, there = open_placed(path, on_cpu), open_placed(path, whole)
+    assert model.state_slots == there.state_slots < large.state_slots
+    model.move(target(model, whole))
+    assert holdings(model) == holdings(there)
+    for one in (large, model, there):
+        one.close()

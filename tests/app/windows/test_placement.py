@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,8 @@ from PySide6.QtCore import Qt
 from pytestqt.qtbot import QtBot
 
 from app.windows.placement_controller import PlacementController
-from engine.api.commands import ApplyPlacement, AskHoldings, Generate, LoadModel, WatchExperts
+from engine.api.commands import ApplyPlacement, AskHoldings, ComparePools, Generate, LoadModel, UsePools, WatchExperts
+from engine.api.events import LayerPool, PoolsCompared, PoolStats
 from engine.api.pure import Gpu, UnitId
 from engine.api.values import HoldingInfo
 from tests.helpers.fake_engine import Fail, Prefill, Stall, words
@@ -383,3 +385,28 @@ def test_a_device_that_ran_full_leads_to_moves_that_make_room(shown: Page) -> No
     shown.controller.make_room("something else went wrong")
     assert shown.notices[-1] == "Something else went wrong."
     assert shown.bench.desk.pending == 2
+
+
+def test_pools_of_hot_experts_say_what_they_took_and_can_be_switched_and_compared(shown: Page) -> None:
+    shown.load()
+    bridge, view = shown.bench.bridge, shown.page.inspector.pools
+    assert view.isHidden()
+    layers = (LayerPool(3, "gpu0", 67, 33, 9, (1, 2, 3, 4)), LayerPool(4, "gpu0", 0, 0, 0, (1, 2, 3, 4)))
+    stats = PoolStats(bridge.new_id(), 67, 33, 9, layers, "promote")
+    bridge.happened.emit(stats)
+    assert not view.isHidden()
+    assert view.text == "8 copies in 2 layers served 67 % of reads, 9 came and went."
+    view.mode_chosen.emit("keep")
+    shown.bench.qtbot.waitUntil(lambda: len(shown.bench.engine.sent(UsePools)) == 1)
+    view.compare.click()
+    assert not view.compare.isEnabled()
+    (command,) = shown.bench.engine.sent(ComparePools)
+    assert isinstance(command, ComparePools) and command.mode == "promote"
+    bridge.happened.emit(PoolsCompared(command.request_id, "promote", 12.9, 12.1, 0.066, 0.012, 8))
+    assert view.text.endswith("12.9 against 12.1 tok/s, +6.6 % ± 1.2 %.")
+    bridge.happened.emit(PoolsCompared(command.request_id, "promote", 12.2, 12.1, 0.008, 0.012, 8))
+    assert view.text.endswith("no significant difference.")
+    bridge.happened.emit(replace(stats, switched_off=True, why="promotion took more time than it saved"))
+    assert "Promotion took more time than it saved." in view.text
+    bridge.happened.emit(replace(stats, layers=()))
+    assert view.isHidden()
