@@ -243,10 +243,11 @@ class LoadedModel:
 
         After a while it makes kinds of steps ready, a few seconds each, that would be compiled in the midst of answers else.
         """
+        settled = not self.settling
         if self._owning is not None and self._move is None:
             self._owning.advance()
             self._owning.relieve()
-        if not self.settling and self.warm_in_s == 0.0 and self.executor is not None:
+        if settled and self.warm_in_s == 0.0 and self.executor is not None:
             self.executor.warm_next()
 
     @property
