@@ -161,7 +161,7 @@ class Estimator:
     def fits_streaming(self, placement: Placement) -> bool:
         """Whether there is room for everything and the ring for experts on their way. Raises: PlacementError, see `lower`."""
         beside = self.streamed(placement)
-        return beside is not None and self._estimate(placement, beside).fits
+        return beside is not None and self._estimate(placement, beside, self.plans(placement)).fits
 
     def streamed(self, placement: Placement) -> Placement | None:
         """Where long chunks of prompts are computed whose experts are brought to GPUs; None: there are none."""
