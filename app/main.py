@@ -27,6 +27,7 @@ from app.instance import Instance
 from app.ops.backup_ops import BackupOps
 from app.ops.chat_ops import ChatOps
 from app.ops.model_ops import ModelOps
+from app.ops.placement_memory import remembered_placement
 from app.ops.sensor_ops import SensorOps
 from app.paths import Paths, find_paths
 from app.settings.store import SettingsStore
@@ -35,7 +36,6 @@ from app.windows.appearance import Appearance
 from app.windows.crash_dialog import CrashReporter
 from app.windows.main_window import MainWindow
 from app.windows.parts import Parts
-from app.windows.placement_parts import make_placement
 from engine.api.client import EngineClient
 from engine.service.engine import Engine
 
@@ -97,6 +97,7 @@ def build(app: QApplication, paths: Paths, client: Callable[[], EngineClient] = 
     bridge = EngineBridge(client())
     worker = ThreadPoolExecutor(2, thread_name_prefix="worker")
     models = ModelOps(bridge, settings, ui, worker)
+    models.remembered = lambda path: remembered_placement(store, path) if settings.values.engine.remember_placement else ""
     parts = Parts(
         paths=paths,
         settings=settings,
@@ -107,7 +108,7 @@ def build(app: QApplication, paths: Paths, client: Callable[[], EngineClient] = 
         models=models,
         sensors=SensorOps(bridge),
         appearance=appearance,
-        placement=make_placement(store, bridge, models, ui, worker),
+        worker=worker,
     )
     closing = asyncio.Event()
     window = MainWindow(parts, closing.set)

@@ -226,6 +226,7 @@ class MessageView(QWidget):
         return {
             "ContextFull": self.tr("Make room…"),
             "ModelChanged": self.tr("Load the model again"),
+            "OutOfDeviceMemory": self.tr("Move layers…"),
         }.get(self._row.error_kind, self.tr("Try again"))
 
     def _on_action_requested(self, action: str) -> None:

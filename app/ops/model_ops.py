@@ -46,6 +46,7 @@ class ModelOps(QObject):
         self._ui = ui
         self._worker = worker
         self._in_folders: tuple[ModelFile, ...] = ()
+        self._loading = ""
         self.remembered: Callable[[str], str] = lambda path: ""
         bridge.happened.connect(self._on_event)
 
@@ -58,9 +59,30 @@ class ModelOps(QObject):
         """
         self.cancel_loading()
         path = str(first_file(Path(path)))
-        options = replace(self.load_options(), placement=placement or self.remembered(path))
-        command = LoadModel(self._bridge.new_id(), path, options if n_ctx is None else replace(options, n_ctx=n_ctx))
-        Op(self._bridge, command).on(ModelReady, lambda event: self._on_ready(event.info)).failure(self._on_failed).run()
+        remembered = "" if placement else self.remembered(path)
+        options = replace(self.load_options(), placement=placement or remembered)
+        if n_ctx is not None:
+            options = replace(options, n_ctx=n_ctx)
+        self._load(path, options, remembered=bool(remembered))
+
+    def _load(self, path: str, options: LoadOptions, *, remembered: bool) -> None:
+        self._loading = path
+
+        def failed(event: Failed) -> None:
+            if not remembered or event.kind != "PlacementError":
+                self._on_failed(event)
+                return
+            # Made for a GPU that is gone, or for the file before it was replaced: the model matters more.
+            self.notice.emit(filled(tr("Models", "Loaded without the placement from before: %1"), event.message))
+            self._load(path, replace(options, placement=""), remembered=False)
+
+        op = Op(self._bridge, LoadModel(self._bridge.new_id(), path, options))
+        op.on(ModelReady, lambda event: self._on_ready(event.info)).failure(failed).run()
+
+    @property
+    def loading_path(self) -> str:
+        """The model that is being loaded, "" for none."""
+        return self._loading if self._bridge.state.loading is not None else ""
 
     def load_options(self) -> LoadOptions:
         """How the settings want models loaded."""
@@ -69,6 +91,7 @@ class ModelOps(QObject):
             n_threads=engine.threads,
             n_ctx=engine.context,
             prefill_chunk=engine.prefill_chunk,
+            grow_chunk=engine.prefill_chunk == LoadOptions().prefill_chunk,
             k_type=engine.k_type,
             v_type=engine.v_type,
         )

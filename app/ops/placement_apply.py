@@ -12,9 +12,9 @@ from app.bridge.op import Op
 from app.i18n import tr
 from app.ops.model_ops import ModelOps
 from app.ops.placement_desk import PlacementDesk
-from app.ops.placement_library import PlacementLibrary
+from app.ops.placement_library import PlacementLibrary, same_places
 from engine.api.commands import ApplyPlacement
-from engine.api.events import Failed, MigrationProgress, PlacementApplied
+from engine.api.events import Failed, Finished, MigrationProgress, PlacementApplied
 from engine.api.pure import Placement
 from engine.api.values import ModelInfo, RequestId
 
@@ -106,7 +106,7 @@ class PlacementApply(QObject):
         self.asked = placement
         op = Op(self._bridge, ApplyPlacement(self._bridge.new_id(), placement))
         op.on(MigrationProgress, self._on_progress).on(PlacementApplied, self._on_applied)
-        self._request = op.success(lambda _event: None).failure(self._on_failed).run()
+        self._request = op.success(self._on_finished).failure(self._on_failed).run()
         self.progressed.emit(Applying())
 
     def _load(self, placement: Placement) -> None:
@@ -121,10 +121,20 @@ class PlacementApply(QObject):
         self._end(event.info.placement)
         self.done.emit(Applied(event.moved_bytes, event.pause_s))
 
+    def _on_finished(self, event: Finished) -> None:
+        if event.reason == "cancelled":
+            self._on_cancelled()
+
     def _on_failed(self, event: Failed) -> None:
-        cancelled = event.kind == "Cancelled"
+        if event.kind == "Cancelled":
+            self._on_cancelled()
+            return
         self._end(self._desk.applied)
-        self._fail(tr("Placement", "Applying was stopped; the model is as it was.") if cancelled else event.message)
+        self._fail(event.message)
+
+    def _on_cancelled(self) -> None:
+        self._end(self._desk.applied)
+        self._fail(tr("Placement", "Applying was stopped; the model is as it was."))
 
     def _on_engine_changed(self, state: EngineState) -> None:
         if self._loading and state.kind == "loading":
@@ -151,7 +161,9 @@ class PlacementApply(QObject):
         self._desk.set_applying(False)
         self._desk.set_applied(applied)
         if applied is not None:
-            self._library.set_used(self._desk.path, applied)
+            default = self._library.default
+            automatic = default is not None and same_places(applied, default)
+            self._library.set_used(self._desk.path, None if automatic else applied)
 
     def _fail(self, sentence: str) -> None:
         self.failure = sentence

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from app.i18n import filled, tr
-from engine.api.pure import Device, Gpu, Placement, UnitFacts, UnitId
+from engine.api.pure import Device, Gpu, UnitId
 
 Kind = Literal["attention", "ffn", "experts", "kv"]
 """By the colours of the board."""
@@ -141,61 +141,3 @@ def _family(unit: UnitId, recurrent: set[int], routed: set[int]) -> Family:
             return "router" if unit.layer in routed else "dense"
         case other:
             return other
-
-
-@dataclass(frozen=True, slots=True)
-class Marks:
-    """What the desk knows of cards beside their place.
-
-    sizes: bytes of units; splits: by layer, how many experts are chosen; heat: by layer, as `Card.heat`.
-    """
-
-    sizes: Mapping[UnitId, int]
-    pins: frozenset[CardId]
-    splits: Mapping[int, int]
-    heat: Mapping[int, bytes]
-    applied: Placement | None
-
-
-def make_cards(
-    placement: Placement,
-    facts: Mapping[UnitId, UnitFacts],
-    known: Mapping[UnitId, Family],
-    devices: frozenset[Device],
-    marks: Marks,
-) -> dict[Device, tuple[Card, ...]]:
-    """The cards of some devices, in the order of ORDER and of layers."""
-    before = {} if marks.applied is None else marks.applied.places
-    found: dict[Device, list[Card]] = {device: [] for device in devices}
-    for unit, device in placement.units:
-        if device not in found:
-            continue
-        fact, nbytes = facts[unit], marks.sizes[unit]
-        n_hot = marks.splits.get(unit.layer, 0) if unit.kind == "experts" else 0
-        found[device].append(
-            Card(
-                unit,
-                device,
-                known[unit],
-                nbytes,
-                fact.formats or (placement.k_type if unit.kind == "kv" else ""),
-                fact.n_experts,
-                n_hot,
-                nbytes * n_hot // max(1, fact.n_experts),
-                marks.heat.get(unit.layer, b"") if unit.kind == "experts" else b"",
-                unit in marks.pins,
-                bool(before) and before.get(unit) != device,
-            )
-        )
-    rank = {family: i for i, family in enumerate(ORDER)}
-    return {device: tuple(sorted(cards, key=lambda one: (rank[one.family], one.layer))) for device, cards in found.items()}
-
-
-def devices_touched(cards: Mapping[CardId, Card], placement: Placement, pins: frozenset[CardId]) -> frozenset[Device]:
-    """The devices on which a placement and pins show other cards than these."""
-    touched: set[Device] = set()
-    for unit, device in placement.units:
-        card = cards[unit]
-        if card.device != device or card.pinned != (unit in pins):
-            touched |= {card.device, device}
-    return frozenset(touched)

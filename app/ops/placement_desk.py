@@ -14,7 +14,7 @@ from PySide6.QtCore import QObject, Signal
 from app.bridge.ui_thread import UiThread
 from app.errors import UserFacingError
 from app.i18n import filled, tr
-from app.ops.placement_cards import Card, CardId, Marks, devices_touched, make_cards
+from app.ops.placement_cards import Card, CardId
 from app.ops.placement_fix import Fix, PlacementFix
 from app.ops.placement_heat import PlacementHeat
 from app.ops.placement_history import Draft, PlacementHistory
@@ -29,8 +29,9 @@ from app.ops.placement_planning import (
     device_name,
     device_rows,
 )
+from app.ops.placement_table import CardTable, Marks
 from app.ops.placement_worker import Opened, PlacementWorker
-from engine.api.pure import Device, Machine, ModelOutline, Placement, Planner, Prediction, read_outline, this_machine
+from engine.api.pure import Device, Machine, ModelOutline, Placement, Prediction, planner_of, read_outline, this_machine
 from engine.api.values import LoadOptions
 
 
@@ -38,6 +39,8 @@ class PlacementDesk(QObject):
     """Signals: outline_changed(); changed(frozenset of devices whose cards changed); predicted(); pending_changed(number of
     cards that lie otherwise than in the loaded model); state_changed(DeskState); heat_changed(); history_changed();
     notice(sentence).
+
+    path, options: the file of the model that is edited, and how it will be loaded.
     """
 
     outline_changed = Signal()
@@ -55,7 +58,7 @@ class PlacementDesk(QObject):
         pool: ThreadPoolExecutor,
         parent: QObject | None = None,
         *,
-        make_planner: MakePlanner = Planner,
+        make_planner: MakePlanner = planner_of,
         read: Callable[[str], ModelOutline] = read_outline,
         machine: Callable[[], Machine] = this_machine,
     ) -> None:
@@ -65,8 +68,8 @@ class PlacementDesk(QObject):
         self._fix = PlacementFix(self._worker, self)
         self._state: DeskState = "no model"
         self._failure = ""
-        self._path = ""
-        self._options = LoadOptions()
+        self.path = ""
+        self.options = LoadOptions()
         self._clear(None)
         self._history.shown.connect(self._on_shown)
         self._history.changed.connect(self.history_changed)
@@ -76,12 +79,12 @@ class PlacementDesk(QObject):
     def _clear(self, opened: Opened | None, applied: Placement | None = None) -> None:
         """Forgets everything about the model before."""
         self._opened, self._applied = opened, applied
-        self._cards: dict[Device, tuple[Card, ...]] = {}
-        self._by_id: dict[CardId, Card] = {}
+        self._cards = CardTable()
         self._base: Placement | None = None if opened is None else opened.placement
         self._prediction: Prediction | None = None if opened is None else opened.prediction
         self._prediction_applied = self._prediction
         self._previews, self._refusals = Remembered[Prediction | None](), Remembered[str]()
+        self._estimates, self._rows = Remembered[Prediction](), Remembered[tuple[DeviceRow, ...]]()
         self._fix.forget()
         self._pending = 0
         self._lost: frozenset[Device] = frozenset()
@@ -99,16 +102,6 @@ class PlacementDesk(QObject):
     def failure(self) -> str:
         """Why the state is `failed`, a sentence."""
         return self._failure
-
-    @property
-    def path(self) -> str:
-        """The file of the model that is edited."""
-        return self._path
-
-    @property
-    def options(self) -> LoadOptions:
-        """How the model will be loaded."""
-        return self._options
 
     @property
     def n_ctx(self) -> int:
@@ -177,10 +170,14 @@ class PlacementDesk(QObject):
 
     def devices(self) -> tuple[DeviceRow, ...]:
         """The columns, in the order of the keys 1 to 9."""
-        if self._opened is None:
+        opened, placement, lost = self._opened, self.placement, self._lost
+        if opened is None:
             return ()
-        used = () if self.placement is None else self.placement.devices
-        return device_rows(self._opened.machine, used, self._lost)
+
+        def rows() -> tuple[DeviceRow, ...]:
+            return device_rows(opened.machine, () if placement is None else placement.devices, lost)
+
+        return self._rows.of((placement, lost), rows)
 
     def cards(self) -> tuple[Card, ...]:
         """All cards, device by device."""
@@ -188,24 +185,24 @@ class PlacementDesk(QObject):
 
     def cards_of(self, device: Device) -> tuple[Card, ...]:
         """The cards on one device."""
-        return self._cards.get(device, ())
+        return self._cards.of(device)
 
     def card(self, card_id: CardId) -> Card | None:
         """One card; None: there is no such thing."""
-        return self._by_id.get(card_id)
+        return self._cards.get(card_id)
 
     # --- opening -----------------------------------------------------------------------------------------------------
 
     def open(self, path: str, options: LoadOptions | None = None, applied: Placement | None = None) -> None:
         """Reads the header of a model and begins to edit. applied: how it is loaded, where it is."""
-        self._path, self._options = path, LoadOptions() if options is None else options
+        self.path, self.options = path, LoadOptions() if options is None else options
         self._set_state("estimating")
-        self._worker.open(path, self._options, applied, lambda opened: self._on_opened(opened, applied), self._on_failed_to_open)
+        self._worker.open(path, self.options, applied, lambda opened: self._on_opened(opened, applied), self._on_failed_to_open)
 
     def close(self) -> None:
         """No model is edited any more."""
         self._worker.close()
-        self._path = ""
+        self.path = ""
         self._clear(None)
         self._set_state("no model")
         self.outline_changed.emit()
@@ -233,7 +230,7 @@ class PlacementDesk(QObject):
             self.notice.emit(reason)
         if reason or draft is None or self._opened is None:
             return False
-        placement = moved(self._opened.planner, draft, asked, device)
+        placement = moved(self._opened.planner, draft, asked, device, self._heat)
         if placement is None:
             return False
         n_cards = len(movable(draft, asked, device))
@@ -247,8 +244,8 @@ class PlacementDesk(QObject):
             return None
 
         def estimate() -> Prediction | None:
-            placement = moved(opened.planner, draft, ids, device)
-            return None if placement is None else opened.planner.estimate(placement)
+            placement = moved(opened.planner, draft, ids, device, self._heat)
+            return None if placement is None else self._estimate(opened, placement)
 
         return self._previews.of((draft, ids, device), estimate)
 
@@ -262,7 +259,7 @@ class PlacementDesk(QObject):
         if device in self._lost:
             return filled(tr("Placement", "%1 is gone; choose another device."), device_name(device))
         planner = self._opened.planner
-        return self._refusals.of((draft, frozenset(asked), device), lambda: refusal(planner, draft, asked, device))
+        return self._refusals.of((draft, frozenset(asked), device), lambda: refusal(planner, draft, asked, device, self._heat))
 
     def pin(self, cards: Iterable[CardId], on: bool) -> None:
         """Holds cards fast, or lets them go."""
@@ -335,7 +332,7 @@ class PlacementDesk(QObject):
         if placement is not None:
             self._base = placement
             self._prediction_applied = self._opened.planner.estimate(placement)
-        self._remake(frozenset(self._cards))
+        self._remake(self._cards.devices())
         self.predicted.emit()
         self._count_pending()
 
@@ -349,40 +346,41 @@ class PlacementDesk(QObject):
     def set_heat(self, counts: Mapping[int, Sequence[int]]) -> None:
         """How often each expert of some layers was chosen."""
         self._heat.set_counts(counts)
-        self._remake(frozenset(self._cards))
+        self._remake(self._cards.devices())
         self.heat_changed.emit()
 
     def split(self, layers: Iterable[int], n_hot: int) -> None:
         """Chooses the hottest experts of layers to be moved on their own; 0: all of them together."""
         self._heat.split(layers, n_hot)
-        self._remake(frozenset(self._cards))
+        self._remake(self._cards.devices())
 
     # --- how it is done ----------------------------------------------------------------------------------------------
+
+    def _estimate(self, opened: Opened, placement: Placement) -> Prediction:
+        """The estimate; what was previewed last is known when it is dropped."""
+        return self._estimates.of(placement, lambda: opened.planner.estimate(placement))
 
     def _on_shown(self, draft: Draft) -> None:
         """Another draft is the present one."""
         if self._opened is None:
             return
-        touched = devices_touched(self._by_id, draft.placement, draft.pins)
-        self._prediction = self._opened.planner.estimate(draft.placement)
+        touched = self._cards.differing(draft)
+        self._prediction = self._estimate(self._opened, draft.placement)
         self._remake(touched)
         self._settle()
         self.predicted.emit()
         self._count_pending()
 
     def _remake(self, devices: frozenset[Device]) -> None:
-        if self._opened is not None and self.placement is not None and devices:
-            sizes = self._opened.planner.unit_bytes(self.placement)
-            marks = Marks(sizes, self.pins, self._heat.splits, self._heat.strips, self._applied)
-            self._cards |= make_cards(self.placement, self._opened.facts, self._opened.families, devices, marks)
-            self._by_id = {card.id: card for cards in self._cards.values() for card in cards}
+        if self._opened is not None and self._history.draft is not None and devices:
+            self._cards.make(self._opened, self._history.draft, Marks(self._heat, self._applied), devices)
             self.changed.emit(devices)
 
     def _settle(self, *, ended: bool = False) -> None:
         """The state that follows from the prediction; where it does not fit, a fix is looked for. ended: applying has."""
         if (self._state == "applying" and not ended) or self._prediction is None:
             return
-        fits = self._prediction.fits and not any(self._cards.get(device) for device in self._lost)
+        fits = self._prediction.fits and not any(self._cards.of(device) for device in self._lost)
         if not fits and self._opened is not None and self.placement is not None:
             self._fix.look(self._opened.solver, self.placement)
         self._set_state("ready" if fits else "does not fit")

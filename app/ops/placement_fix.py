@@ -6,10 +6,11 @@ from dataclasses import dataclass
 
 from PySide6.QtCore import QObject, QTimer, Signal
 
+from app.ops.placement_cards import CardId
 from app.ops.placement_moves import differing
 from app.ops.placement_planning import PlacementPlanner
 from app.ops.placement_worker import PlacementWorker
-from engine.api.pure import Placement, UnitId
+from engine.api.pure import Placement
 
 PAUSE_MS = 200
 
@@ -20,7 +21,7 @@ class Fix:
 
     text: str
     placement: Placement
-    cards: frozenset[UnitId]
+    cards: frozenset[CardId]
 
 
 class PlacementFix(QObject):

@@ -20,14 +20,6 @@ class Draft:
     pins: frozenset[CardId] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
-class Preset:
-    """A placement with a name, for one model on one machine."""
-
-    name: str
-    placement: Placement
-
-
 class PlacementHistory(QObject):
     """shown(Draft) whenever another draft is the present one: after a step, undo and redo. changed() with it, and after start."""
 
@@ -55,6 +47,8 @@ class PlacementHistory(QObject):
         if self._draft is None or draft == self._draft:
             return False
         self._stack.push(_Step(text, self._draft, draft, self._show))
+        # Behind the step, not within it: only then are the texts of undo and redo those of the present draft.
+        self.changed.emit()
         return True
 
     def undo(self) -> bool:
@@ -62,6 +56,7 @@ class PlacementHistory(QObject):
         if not self._stack.canUndo():
             return False
         self._stack.undo()
+        self.changed.emit()
         return True
 
     def redo(self) -> bool:
@@ -69,6 +64,7 @@ class PlacementHistory(QObject):
         if not self._stack.canRedo():
             return False
         self._stack.redo()
+        self.changed.emit()
         return True
 
     @property
@@ -84,7 +80,6 @@ class PlacementHistory(QObject):
     def _show(self, draft: Draft) -> None:
         self._draft = draft
         self.shown.emit(draft)
-        self.changed.emit()
 
 
 class _Step(QUndoCommand):

@@ -7,18 +7,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 
 from PySide6.QtCore import QObject, Signal
 
 from app.bridge.ui_thread import UiThread
 from app.errors import UserFacingError
-from app.ops.placement_history import Preset
 from app.store import placements
 from app.store.chat_store import ChatStore
 from app.store.placements import PresetRow, RunRow, Subject
 from engine.api.errors import EngineError
 from engine.api.placement_text import ReadPlacement, placement_text, read_placement
-from engine.api.pure import Machine, ModelOutline, Placement, machine_fingerprint
+from engine.api.pure import Machine, ModelOutline, Placement, Planner, machine_fingerprint
 from engine.api.values import LoadOptions, Usage
 
 LEAST_TOKENS = 16
@@ -26,26 +27,48 @@ LEAST_TOKENS = 16
 LEAST_PROMPT = 64
 
 
+@dataclass(frozen=True, slots=True)
+class Preset:
+    """A placement with a name, for one model on one machine."""
+
+    name: str
+    placement: Placement
+
+
 class PlacementLibrary(QObject):
-    """presets_changed() after a change was saved; failed(sentence)."""
+    """presets_changed() and runs_changed() after a change was saved; failed(sentence)."""
 
     presets_changed = Signal()
+    runs_changed = Signal()
     failed = Signal(str)
 
-    def __init__(self, store: ChatStore, ui: UiThread, parent: QObject | None = None) -> None:
+    def __init__(
+        self, store: ChatStore, ui: UiThread, worker: ThreadPoolExecutor | None = None, parent: QObject | None = None
+    ) -> None:
         super().__init__(parent)
         self._store = store
         self._ui = ui
+        self._worker = worker
         self._outline: ModelOutline | None = None
         self._machine: Machine | None = None
         self._options = LoadOptions()
         self._rows: tuple[PresetRow, ...] = ()
         self._presets: tuple[Preset, ...] = ()
+        self.default: Placement | None = None
+        """What loading without a placement gives, as soon as it is known."""
 
-    def open(self, outline: ModelOutline, machine: Machine, options: LoadOptions) -> None:
-        """Whose placements are kept from now on."""
-        self._outline, self._machine, self._options = outline, machine, options
+    def open(self, outline: ModelOutline, machine: Machine, options: LoadOptions, default: Placement | None = None) -> None:
+        """Whose placements are kept from now on. default: None where it is to be found out, which takes a worker a moment."""
+        self._outline, self._machine, self._options, self.default = outline, machine, options, default
         self._read()
+        if default is None and self._worker is not None:
+            find = self._worker.submit(lambda: Planner(outline, options, machine).default())
+            self._ui.deliver(find, lambda found: self._on_default(outline, found), self._on_trouble)
+
+    def _on_default(self, outline: ModelOutline, found: Placement) -> None:
+        if outline is self._outline:
+            self.default = found
+            self.presets_changed.emit()
 
     def is_of(self, outline: ModelOutline | None) -> bool:
         """Whether it was opened for this model."""
@@ -87,10 +110,6 @@ class PlacementLibrary(QObject):
         text = "" if placement is None else self.text_of(placement)
         self._store.change(lambda db: placements.set_used(db, path, machine, text))
 
-    def used(self, path: str, machine: Machine) -> str:
-        """What a model file was loaded with last on a machine, "" for nothing."""
-        return self._store.placement(lambda db: placements.used(db, path, machine_fingerprint(machine)))
-
     def add_run(self, placement: Placement, usage: Usage) -> bool:
         """Notes how fast an answer was. False: it was too short to tell."""
         decode = usage.decode_tok_s if usage.n_generated >= LEAST_TOKENS else None
@@ -99,7 +118,8 @@ class PlacementLibrary(QObject):
             return False
         run = RunRow(decode, prefill, usage.n_generated, usage.n_prompt - usage.n_reused, time.time())
         subject, text = self._subject(), self.text_of(placement)
-        self._store.change(lambda db: placements.add_run(db, subject, text, run)).result()
+        added = self._store.change(lambda db: placements.add_run(db, subject, text, run))
+        self._ui.deliver(added, lambda _none: self.runs_changed.emit(), self._on_trouble)
         return True
 
     def runs(self, placement: Placement) -> tuple[RunRow, ...]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from PySide6.QtCore import QPoint, Qt, Signal
-from PySide6.QtGui import QKeyEvent
+from PySide6.QtGui import QAccessible, QAccessibleAnnouncementEvent, QKeyEvent
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QScrollArea, QVBoxLayout, QWidget
 
 from app.ops.placement_cards import Card, CardId, Kind
@@ -22,6 +22,7 @@ from app.placement.device_column import DeviceColumn
 from app.qtmodels.placement_columns import PlacementColumns
 from app.qtmodels.placement_filter import parse_filter
 from app.qtmodels.placement_rows import Row
+from app.widgets.format import rate_text
 from engine.api.pure import Device, DevicePrediction, Prediction
 
 GAP = 12
@@ -104,7 +105,14 @@ class PlacementBoard(QWidget):
 
     def move_selected(self, device: Device) -> bool:
         """Moves what is selected, else the card that has the keyboard. False: nothing moved."""
-        return self._desk.move(self.selection.acting_on(self._focused()), device)
+        moved = self._desk.move(self.selection.acting_on(self._focused()), device)
+        if moved and self._desk.prediction is not None:
+            # Who sees the board sees it move.
+            said = self.tr("{step}: {rate} tokens a second").format(
+                step=self._desk.undo_text, rate=rate_text(self._desk.prediction.decode_tok_s)
+            )
+            QAccessible.updateAccessibility(QAccessibleAnnouncementEvent(self, said))
+        return moved
 
     def set_filter(self, text: str, kinds: frozenset[Kind] | None = None) -> None:
         """Shows only cards that a text such as `exp 10-20` is about, of some kinds; kinds None: of all."""

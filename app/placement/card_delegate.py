@@ -84,7 +84,10 @@ class CardDelegate(QStyledItemDelegate):
         self.right = SIDE
         self.faded = False
         self._pictures: OrderedDict[tuple[object, ...], tuple[Row, QPixmap]] = OrderedDict()
-        theme.hub().changed.connect(self._pictures.clear)
+        theme.hub().changed.connect(self._forget)
+
+    def _forget(self) -> None:
+        self._pictures.clear()
 
     def set_scrolled(self, scrolled: bool) -> None:
         """A scroll bar stands where otherwise room is left free."""
@@ -102,7 +105,9 @@ class CardDelegate(QStyledItemDelegate):
         painter.save()
         if self.faded:
             painter.setOpacity(FADED)
-        painter.drawPixmap(box.topLeft(), self._picture(row, box.size(), painter.device().devicePixelRatioF(), selected, hovered))
+        # Of the painter, not of the screen: windows are also painted into pictures of another resolution.
+        ratio = painter.deviceTransform().m11()
+        painter.drawPixmap(box.topLeft(), self._picture(row, box.size(), ratio, selected, hovered))
         if state & QStyle.StateFlag.State_HasFocus and state & QStyle.StateFlag.State_KeyboardFocusChange:
             paint.begin(painter)
             paint.focus_ring(painter, QRectF(box), 8)

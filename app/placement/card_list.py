@@ -10,6 +10,7 @@ from PySide6.QtGui import (
     QDragLeaveEvent,
     QDragMoveEvent,
     QDropEvent,
+    QFocusEvent,
     QKeyEvent,
     QMouseEvent,
     QPainter,
@@ -24,6 +25,7 @@ from app.qtmodels.placement_columns import CardRole, PlacementColumn
 from app.qtmodels.placement_mime import cards_in
 from app.qtmodels.placement_rows import Row
 from app.widgets import paint
+from app.widgets.painted_button import KEYBOARD_REASONS
 
 MayDrop = Callable[["CardList", frozenset[CardId], QPoint], bool]
 """Told what is dragged over which list, and where in its viewport; says whether it may be dropped."""
@@ -132,6 +134,11 @@ class CardList(QListView):
         if row is not None and row.is_group:
             self.toggle_wanted.emit(row)
 
+    def focusInEvent(self, event: QFocusEvent) -> None:
+        super().focusInEvent(event)
+        if event.reason() in KEYBOARD_REASONS and not self.currentIndex().isValid():
+            self.take_keyboard(0)
+
     def keyPressEvent(self, event: QKeyEvent) -> None:
         if not self._take_key(event):
             super().keyPressEvent(event)
@@ -151,6 +158,10 @@ class CardList(QListView):
         margin = self.autoScrollMargin()
         if not self.viewport().rect().adjusted(0, margin, 0, -margin).contains(at):
             self.startAutoScroll()
+        self.hold(event, at)
+
+    def hold(self, event: QDragMoveEvent, at: QPoint) -> None:
+        """Something is held over the list or what belongs to it. at: in the viewport, or beside it."""
         cards = self.column.known(cards_in(event.mimeData()))
         if cards and self._may_drop(self, cards, at):
             event.setDropAction(Qt.DropAction.MoveAction)

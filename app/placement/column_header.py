@@ -22,6 +22,8 @@ from engine.api.pure import DevicePrediction, Gpu
 BASE = 72
 _PAD, _NOTE_PAD, _LINE = 14, 10, 16
 _BUTTON = 30
+LEAST_MS = 0.05
+"""What would be shown as nothing is not shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +119,7 @@ class ColumnHeader(QWidget):
             return self.tr("gone"), "err"
         if there.over:
             return self.tr("{amount} over").format(amount=exact_bytes(there.over)), "err"
-        if there.decode_ms <= 0:
+        if there.decode_ms < LEAST_MS:
             return "", "text2"
         return self.tr("{time} ms").format(time=f"{there.decode_ms:.1f}"), "text2"
 

@@ -4,8 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from PySide6.QtCore import QRectF, Signal
-from PySide6.QtGui import QPainter, QPainterPath, QPaintEvent, QRegion, QResizeEvent
+from PySide6.QtCore import QModelIndex, QRectF, Signal
+from PySide6.QtGui import (
+    QDragEnterEvent,
+    QDragLeaveEvent,
+    QDragMoveEvent,
+    QDropEvent,
+    QPainter,
+    QPainterPath,
+    QPaintEvent,
+    QRegion,
+    QResizeEvent,
+)
 from PySide6.QtWidgets import QWidget
 
 from app import theme
@@ -36,6 +46,7 @@ class DeviceColumn(QWidget):
         self.cards = CardList(column, may_drop, self)
         self.warning = RoomWarning(self)
         self.setMinimumWidth(LEAST_WIDTH)
+        self.setAcceptDrops(True)
         self.cards.setAccessibleName(self.head.accessibleName())
         self.head.fix_clicked.connect(self.fix_clicked)
         self.head.height_changed.connect(self._place)
@@ -60,6 +71,21 @@ class DeviceColumn(QWidget):
             self.update(QRegion(self.rect()) - QRegion(self.rect().adjusted(_FRAME, self.head.height(), -_FRAME, -_FOOT)))
         elif buffers:
             self.update(0, self.height() - _FOOT, self.width(), _FOOT)
+
+    # Over the head and the foot as over the cards: the whole column is the device.
+
+    def dragEnterEvent(self, event: QDragEnterEvent) -> None:
+        self.cards.dragEnterEvent(event)
+
+    def dragMoveEvent(self, event: QDragMoveEvent) -> None:
+        self.cards.hold(event, self.cards.viewport().mapFrom(self, event.position().toPoint()))
+
+    def dragLeaveEvent(self, event: QDragLeaveEvent) -> None:
+        self.cards.dragLeaveEvent(event)
+
+    def dropEvent(self, event: QDropEvent) -> None:
+        self.cards.drag_left.emit()
+        self.cards.column.dropMimeData(event.mimeData(), event.dropAction(), -1, -1, QModelIndex())
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         self._place()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from PySide6.QtCore import QPoint, QRectF, Qt
 from PySide6.QtGui import QColor, QPainter, QPixmap
 
+from app import theme
 from app.placement.card_delegate import draw_card
 from app.qtmodels.placement_rows import Row
 from app.widgets import paint
@@ -42,6 +43,6 @@ def drag_picture(row: Row, n_cards: int, width: float, ratio: float) -> QPixmap:
 def _shadow(painter: QPainter, box: QRectF) -> None:
     painter.setPen(Qt.PenStyle.NoPen)
     for spread in range(_SHADOW, 0, -1):
-        painter.setBrush(QColor(0, 0, 0, 7))
+        painter.setBrush(QColor(0, 0, 0, 7 if theme.current().is_dark else 3))
         rect = box.adjusted(-spread, 4 - spread, spread, 4 + spread * 0.6)
         painter.drawRoundedRect(rect, 8 + spread, 8 + spread)

@@ -22,10 +22,7 @@ def heat_ramp(share: float) -> QColor:
 
 
 def draw_strip(painter: QPainter, rect: QRectF, heat: bytes, n_hot: int = 0) -> None:
-    """The cells of a layer over the width of rect. n_hot: only the hottest so many, side by side. heat empty: a bare line."""
-    if not heat:
-        painter.fillRect(QRectF(rect.x(), rect.bottom() - 2, rect.width(), 2), theme.color("overlay"))
-        return
+    """The cells of a layer over the width of rect. n_hot: only the hottest so many, side by side."""
     values = _merged(heat)
     if n_hot:
         n_cells = max(1, round(len(values) * n_hot / len(heat)))

@@ -56,7 +56,7 @@ class PlacementColumn(QAbstractListModel):
         match role:
             case Qt.ItemDataRole.DisplayRole:
                 return row.title
-            case Qt.ItemDataRole.AccessibleTextRole:
+            case Qt.ItemDataRole.AccessibleTextRole | Qt.ItemDataRole.ToolTipRole:
                 return row.spoken(device_name(self.device))
             case CardRole.ROW:
                 return row

@@ -60,6 +60,11 @@ def presets(db: sqlite3.Connection, subject: Subject) -> tuple[PresetRow, ...]:
     return tuple(PresetRow(*row) for row in rows)
 
 
+def is_used(db: sqlite3.Connection, path: str) -> bool:
+    """Whether a model file was loaded with a placement, on whichever machine."""
+    return db.execute("SELECT 1 FROM placement_used WHERE path = ? LIMIT 1", (path,)).fetchone() is not None
+
+
 def used(db: sqlite3.Connection, path: str, machine: str) -> str:
     """The placement that a model file was loaded with last on a machine, "" for none."""
     row = db.execute("SELECT text FROM placement_used WHERE path = ? AND machine = ?", (path, machine)).fetchone()

@@ -52,13 +52,13 @@ def seconds_text(seconds: float) -> str:
 def exact_bytes(n: int) -> str:
     """22.7 GB, 178 GB, 24 GB: three significant digits, whole numbers as such."""
     value, unit = _unit_of(n)
-    return f"{_digits(value)} {unit}"
+    return f"{_digits(value).removesuffix('.0')} {unit}"
 
 
 def bytes_in_unit_of(n: int, other: int) -> str:
-    """22.7, or 0.8: n in the unit in which `exact_bytes` gives the other amount, without its name."""
+    """22.7, 21.0 or 178: n in the unit in which `exact_bytes` gives the other amount, without its name."""
     _, unit = _unit_of(other)
-    return _digits(n / 1000 ** _UNITS.index(unit))
+    return _digits(n / 1000 ** _UNITS.index(unit)) if n else "0"
 
 
 _UNITS = ("B", "kB", "MB", "GB", "TB")
@@ -74,4 +74,4 @@ def _unit_of(n: int) -> tuple[float, str]:
 
 
 def _digits(value: float) -> str:
-    return f"{value:.0f}" if abs(value) >= 99.95 else f"{value:.1f}".removesuffix(".0")
+    return f"{value:.0f}" if abs(value) >= 99.95 else f"{value:.1f}"

@@ -8,7 +8,8 @@ from PySide6.QtWidgets import QAbstractButton, QWidget
 
 from app import theme
 
-_KEYBOARD_REASONS = (Qt.FocusReason.TabFocusReason, Qt.FocusReason.BacktabFocusReason, Qt.FocusReason.ShortcutFocusReason)
+KEYBOARD_REASONS = (Qt.FocusReason.TabFocusReason, Qt.FocusReason.BacktabFocusReason, Qt.FocusReason.ShortcutFocusReason)
+"""Of a focus that must be seen."""
 
 
 class PaintedButton(QAbstractButton):
@@ -35,7 +36,7 @@ class PaintedButton(QAbstractButton):
         super().leaveEvent(event)
 
     def focusInEvent(self, event: QFocusEvent) -> None:
-        self.focus_visible = event.reason() in _KEYBOARD_REASONS
+        self.focus_visible = event.reason() in KEYBOARD_REASONS
         super().focusInEvent(event)
 
     def focusOutEvent(self, event: QFocusEvent) -> None:

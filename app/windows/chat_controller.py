@@ -23,10 +23,10 @@ from app.store.chat_store import ChatStore
 from app.store.rows import MessageRow
 from app.windows.chat_options import ChatOptions
 from app.windows.context_controller import ContextController, Send
+from app.windows.error_actions import ErrorActions
 from app.windows.links import ask_and_open
 from engine.api.values import ModelInfo, SamplingParams
 
-MODEL_CHANGED = "ModelChanged"
 SPEED_MS = 250
 """The curve of the side panel takes a point this often."""
 
@@ -64,6 +64,7 @@ class ChatController(QObject):
         self._drafts: dict[int | None, str] = {}
         self.options = ChatOptions(page.composer, store, chats, settings, self)
         self._context = ContextController(page, chats.context, models, bridge, self)
+        self.errors = ErrorActions(page.transcript, chats, models, self._after_error, self)
         page.list.set_model(self._list)
         self._connect()
         self.refresh_list()
@@ -82,7 +83,6 @@ class ChatController(QObject):
         page.transcript.delete_requested.connect(chats.delete_message)
         page.transcript.continue_requested.connect(self._on_continue)
         page.transcript.branch_requested.connect(chats.switch_branch)
-        page.transcript.error_action_requested.connect(self._on_error_action)
         page.transcript.link_clicked.connect(self._on_link)
         page.composer.send_requested.connect(self.send)
         page.composer.stop_requested.connect(self.stop)
@@ -296,12 +296,9 @@ class ChatController(QObject):
         if not self._chats.is_busy(row.chat_id) and self._make_ready():
             self._context.guard(Prompt(row.chat_id, up_to, "", self.options.system_prompt()), send, lambda: None)
 
-    def _on_error_action(self, message_id: int) -> None:
-        """What helps against the error of an answer, then the answer: another one, or the rest of it."""
-        row = self._chats.row(message_id)
-        if row is not None and row.error_kind == MODEL_CHANGED:
-            self._models.reload()
-        (self._on_continue if row is not None and row.text else self._on_regenerate)(message_id)
+    def _after_error(self, row: MessageRow) -> None:
+        """Another answer, or the rest of one that was begun."""
+        (self._on_continue if row.text else self._on_regenerate)(row.id)
 
     def _on_new_chat_instead(self, text: str) -> None:
         self._page.composer.set_text("")

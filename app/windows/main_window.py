@@ -26,7 +26,7 @@ from app.windows.chat_controller import ChatController
 from app.windows.model_picker import open_model_picker
 from app.windows.palette import open_palette
 from app.windows.parts import Parts
-from app.windows.placement_controller import PlacementController
+from app.windows.placement_door import PlacementDoor
 from app.windows.stall_watch import StallWatch
 from app.windows.welcome_controller import WelcomeController
 
@@ -59,8 +59,7 @@ class MainWindow(QMainWindow):
         self._stack = QStackedWidget(self)
         self._stack.addWidget(self.page)
         self._stack.addWidget(self.welcome)
-        self.placement = PlacementController(parts.placement, self)
-        self._stack.addWidget(self.placement.page)
+        self.placement = PlacementDoor(parts, self)
         self._toast = Toast(self._stack)
         self.controller = ChatController(self.page, parts.store, parts.chats, parts.models, parts.bridge, parts.settings, self)
         self._welcome = WelcomeController(self.welcome, parts.models, parts.sensors, parts.paths, self)
@@ -98,6 +97,8 @@ class MainWindow(QMainWindow):
         self.placement.notice.connect(self.show_notice)
         self.placement.pick_requested.connect(self._pick_model)
         self.placement.shown_changed.connect(self._refresh_actions)
+        self.placement.made.connect(self._stack.addWidget)
+        self.controller.errors.room_wanted.connect(self._on_room_wanted)
         self.welcome.open_file_requested.connect(self._open_model_file)
         self.welcome.folder_requested.connect(self._add_model_folder)
         parts.models.failed.connect(self.show_notice)
@@ -198,13 +199,14 @@ class MainWindow(QMainWindow):
 
     def show_placement(self) -> None:
         """The placement page."""
-        self._show(self.placement.page, "placement")
-        self.placement.page.setFocus(Qt.FocusReason.OtherFocusReason)
+        page = self.placement.controller().page
+        self._show(page, "placement")
+        page.setFocus(Qt.FocusReason.OtherFocusReason)
 
     def _show(self, page: QWidget, key: str) -> None:
         self._stack.setCurrentWidget(page)
         self._rail.set_current(key)
-        self.placement.shown(page is self.placement.page)
+        self.placement.shown(self._is_placing())
         self._refresh_actions()
         self._watch_sensors()
 
@@ -229,7 +231,7 @@ class MainWindow(QMainWindow):
     def _toast_in_view(self) -> Toast:
         """On the chat page it stays clear of the composer."""
         if self._is_placing():
-            return self.placement.page.toast
+            return self.placement.toast
         return self.page.toast if self._stack.currentWidget() is self.page else self._toast
 
     def show_store_trouble(self, error: StoreError | None) -> None:
@@ -367,8 +369,12 @@ class MainWindow(QMainWindow):
             holding |= self.placement.conditions()
         self.actions_.set_conditions(frozenset(holding))
 
+    def _on_room_wanted(self, sentence: str) -> None:
+        self.show_placement()
+        self.placement.controller().make_room(sentence)
+
     def _is_placing(self) -> bool:
-        return self._stack.currentWidget() is self.placement.page
+        return self.placement.is_page(self._stack.currentWidget())
 
     def _on_undoable(self, undo: Undo) -> None:
         self._toast_in_view().show_message(undo.text, tr("Window", "Undo"), undo.run)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from app.bridge.engine_bridge import EngineBridge
@@ -13,7 +14,6 @@ from app.paths import Paths
 from app.settings.store import SettingsStore
 from app.store.chat_store import ChatStore
 from app.windows.appearance import Appearance
-from app.windows.placement_parts import PlacementParts
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,4 +29,4 @@ class Parts:
     models: ModelOps
     sensors: SensorOps
     appearance: Appearance
-    placement: PlacementParts
+    worker: ThreadPoolExecutor

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from PySide6.QtCore import QObject, QTimer, Signal
 
-from app.i18n import tr
+from app.i18n import filled, tr
 from app.placement.command_pane import Equivalent
 from app.placement.placement_page import PlacementPage
+from app.widgets.format import count_text
+from app.windows.placement_figures import sentence_case
 from app.windows.placement_parts import PlacementParts
 from engine.api.errors import EngineError
-from engine.api.placement_text import equivalents
+from engine.api.pure import equivalent_commands
 
 SETTLE_MS = 120
 """After a change; writing rules for a large model takes a few milliseconds, which a drag shall not pay."""
@@ -43,8 +47,10 @@ class PlacementCommands(QObject):
         placement, outline = self._desk.placement, self._desk.outline
         if not self._shown or placement is None or outline is None:
             return
-        found = equivalents(placement, outline, self._desk.options)
-        self._page.command.show_equivalents([Equivalent(one.tool, one.text, one.notes) for one in found])
+        options = replace(self._desk.options, n_ctx=self._desk.n_ctx)
+        found = [Equivalent(one.label, one.text, one.notes) for one in equivalent_commands(placement, outline, options)]
+        found.append(Equivalent(tr("Placement", "Layerdeck file"), self._parts.library.text_of(placement)))
+        self._page.command.show_equivalents(found)
 
     def take(self, text: str) -> None:
         """Edits what another tool's command means here."""
@@ -53,10 +59,15 @@ class PlacementCommands(QObject):
         try:
             found = self._parts.library.read(text)
         except EngineError as error:
-            self._page.command.say([str(error)], "err")
+            self._page.command.say([sentence_case(str(error))], "err")
             return
         self._desk.set_placement(found.placement, tr("Placement", "Use a pasted command"))
-        self._page.command.say([tr("Placement", "It is on the board; undo takes it back."), *found.notes], "text2")
+        sentences = [tr("Placement", "It is on the board; undo takes it back."), *map(sentence_case, found.notes)]
+        n_ctx = found.settings.n_ctx
+        if n_ctx and n_ctx != self._desk.n_ctx:
+            text = tr("Placement", "It also asks for a context of %1 tokens; choose it under Plan the context.")
+            sentences.append(filled(text, count_text(n_ctx)))
+        self._page.command.say(sentences, "text2")
 
     def _on_predicted(self) -> None:
         if self._shown:

@@ -58,8 +58,9 @@ class PlacementCompare(QObject):
         found.append((tr("Placement", "As edited"), desk.placement))
         if desk.applied is not None:
             found.append((tr("Placement", "As loaded"), desk.applied))
-        found.append((tr("Placement", "Automatic"), desk.planner.default()))
-        found += [(preset.name, preset.placement) for preset in desk.presets]
+        if self._parts.library.default is not None:
+            found.append((tr("Placement", "Automatic"), self._parts.library.default))
+        found += [(preset.name, preset.placement) for preset in self._parts.library.presets]
         return tuple(found)
 
     def refresh(self) -> None:

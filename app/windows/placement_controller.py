@@ -8,13 +8,16 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
-from PySide6.QtCore import QObject, Signal
+from PySide6.QtCore import QObject, QTimer, Signal
 
 from app.actions.registry import Condition
 from app.bridge.engine_state import EngineState
 from app.i18n import filled, tr
-from app.ops.placement_planning import cards_text
+from app.ops.model_files import first_file
+from app.ops.placement_planning import cards_text, device_name
+from app.ops.placement_room import cards_to_move, missing_room
 from app.placement.board import PlacementBoard
 from app.placement.filter_bar import KINDS, Filter
 from app.placement.placement_page import PlacementPage
@@ -23,12 +26,14 @@ from app.windows.placement_check import PlacementCheck
 from app.windows.placement_commands import PlacementCommands
 from app.windows.placement_compare import PlacementCompare
 from app.windows.placement_context import PlacementContext
-from app.windows.placement_figures import summary
+from app.windows.placement_figures import sentence_case, summary
 from app.windows.placement_inspector import PlacementInspector
 from app.windows.placement_menus import PlacementMenus
 from app.windows.placement_parts import PlacementParts
+from app.windows.placement_pools import PlacementPools
 from app.windows.placement_states import PlacementStates
 from engine.api.events import Event, Finished
+from engine.api.pure import Numa
 from engine.api.values import ModelInfo
 
 
@@ -46,6 +51,8 @@ class PlacementController(QObject):
         self.board = PlacementBoard(parts.desk)
         self.page = PlacementPage(self.board)
         self._picked = False
+        self._room = ""
+        self._seen: object = None
         self.states = PlacementStates(parts, self.page, self)
         self.menus = PlacementMenus(parts, self.page, self)
         self.inspector = PlacementInspector(parts, self.board, self.page, self)
@@ -53,6 +60,7 @@ class PlacementController(QObject):
         self.check = PlacementCheck(parts, self.page, self)
         self.commands = PlacementCommands(parts, self.page, self)
         self.context = PlacementContext(parts, self.page, self)
+        self.pools = PlacementPools(parts, self.page, self)
         self._connect()
         self._refresh()
 
@@ -65,6 +73,7 @@ class PlacementController(QObject):
         desk.history_changed.connect(self._refresh)
         desk.notice.connect(self.notice)
         board.drag.tried.connect(self._show_summary)
+        self._parts.library.runs_changed.connect(self._show_summary)
         board.apply_requested.connect(self.apply)
         board.filter_requested.connect(page.filters.open_field)
         board.grouped_changed.connect(page.filters.set_grouped)
@@ -85,7 +94,7 @@ class PlacementController(QObject):
         self._parts.bridge.state_changed.connect(self._on_engine_changed)
         self._parts.bridge.happened.connect(self._on_event)
         self._parts.models.ready.connect(self._on_model_ready)
-        for part in (self.states, self.menus, self.inspector, self.compare, self.check, self.commands, self.context):
+        for part in (self.states, self.menus, self.inspector, self.compare, self.check, self.commands, self.context, self.pools):
             part.notice.connect(self.notice)
         self.menus.reopen_requested.connect(self._reopen)
         self.context.reopen_requested.connect(lambda n_ctx: self._reopen(n_ctx=n_ctx))
@@ -97,8 +106,9 @@ class PlacementController(QObject):
         self.inspector.watch(on)
         if on and not self.desk.path:
             model = self._parts.bridge.state.model
-            if model is not None:
-                self._open(model.path, model)
+            path = self._parts.models.loading_path if model is None else model.path
+            if path:
+                self._open(path, model)
         if on:
             self._refresh()
 
@@ -109,7 +119,7 @@ class PlacementController(QObject):
         self._open(path, model if model is not None and model.path == path else None)
 
     def _open(self, path: str, loaded: ModelInfo | None) -> None:
-        options = self._parts.models.load_options()
+        path, options = str(first_file(Path(path))), self._parts.models.load_options()
         if loaded is not None:
             options = replace(options, n_ctx=loaded.n_ctx)
         here = self._parts.machine.is_this
@@ -137,6 +147,11 @@ class PlacementController(QObject):
         self._refresh()
 
     def _on_engine_changed(self, state: EngineState) -> None:
+        """Only what the page shows of it: the speed of an answer changes thirty times a second."""
+        seen = (state.kind, state.model, bool(state.answers), state.loading)
+        if seen == self._seen:
+            return
+        self._seen = seen
         if state.model is None and self.desk.applied is not None and not self._parts.apply.running:
             self.desk.set_applied(None)
         self._refresh()
@@ -147,15 +162,17 @@ class PlacementController(QObject):
         if not isinstance(event, Finished) or event.reason not in ("stop", "length") or model is None or model.placement is None:
             return
         here = model.path == self.desk.path and self.desk.outline is not None and self._parts.machine.is_this
-        if here and self._parts.library.add_run(model.placement, event.usage):
-            self._show_summary()
+        if here:
+            self._parts.library.add_run(model.placement, event.usage)
 
     def _on_outline_changed(self) -> None:
         outline, machine = self.desk.outline, self.desk.machine
         if outline is not None and machine is not None:
-            self._parts.library.open(outline, machine, self.desk.options)
-            self.desk.set_presets(self._parts.library.presets)
+            default = self.desk.placement if self.desk.applied is None else None
+            self._parts.library.open(outline, machine, self.desk.options, default)
             self.page.filters.set_model(outline.n_layers, has_experts=outline.n_experts > 0)
+        if self._room:
+            QTimer.singleShot(0, self, lambda: self.make_room(self._room))
         self._refresh()
 
     def handlers(self) -> dict[str, Callable[[], object]]:
@@ -288,7 +305,20 @@ class PlacementController(QObject):
         elif key == ord("G"):
             self.page.filters.toggle_group()
 
-    def show_out_of_memory(self, device_text: str) -> None:
-        """The page for a device that ran full: what would make room is proposed."""
-        self.shown(True)
-        self.notice.emit(filled(tr("Placement", "%1 ran out of memory; move cards off it, then apply."), device_text))
+    def make_room(self, sentence: str) -> None:
+        """A device ran full, as the engine's sentence says: proposes moves that make room, to be applied or undone."""
+        if self.desk.state == "estimating":
+            self._room = sentence
+            return
+        self._room = ""
+        wanted, home = (
+            missing_room(sentence),
+            next((row.device for row in self.desk.devices() if isinstance(row.device, Numa)), None),
+        )
+        if wanted is None or home is None:
+            self.notice.emit(sentence_case(sentence))
+            return
+        cards = cards_to_move(self.desk.cards(), *wanted)
+        if cards and self.desk.move(cards, home):
+            text = tr("Placement", "%1 leave %2 to make room; look, then apply.")
+            self.notice.emit(filled(text, cards_text(len(cards)), device_name(wanted[0])))

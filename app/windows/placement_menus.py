@@ -26,12 +26,11 @@ class PlacementMenus(QObject):
         super().__init__(parent)
         self._parts, self._page, self._desk = parts, page, parts.desk
         self._chosen = ""
-        self._default: Placement | None = None
         page.header.preset_clicked.connect(lambda: self._popup(self.preset_menu(), page.header.preset))
         page.header.machine_clicked.connect(lambda: self._popup(self.machine_menu(), page.header.machine))
         page.command.save_requested.connect(self.export_file)
         page.command.open_requested.connect(self.import_file)
-        parts.library.presets_changed.connect(self._on_presets_changed)
+        parts.library.presets_changed.connect(self.show)
         parts.library.failed.connect(self.notice)
         parts.desk.outline_changed.connect(self._on_outline_changed)
 
@@ -51,16 +50,20 @@ class PlacementMenus(QObject):
         if name:
             self._chosen = name
             return name
-        if self._default is not None and same_places(placement, self._default):
+        if self._is_default(placement):
             return self.automatic
         if not self._desk.pending:
             return tr("Placement", "Own placement")
         return filled(tr("Placement", "%1, edited"), self._chosen or self._base_name())
 
+    def _is_default(self, placement: Placement) -> bool:
+        default = self._parts.library.default
+        return default is not None and same_places(placement, default)
+
     def _base_name(self) -> str:
         """What the edits began with."""
         applied = self._desk.applied
-        if applied is None or (self._default is not None and same_places(applied, self._default)):
+        if applied is None or self._is_default(applied):
             return self.automatic
         return self._parts.library.name_of(applied) or tr("Placement", "Loaded")
 
@@ -69,19 +72,8 @@ class PlacementMenus(QObject):
         """What loading without a placement gives."""
         return tr("Placement", "Automatic")
 
-    @property
-    def default(self) -> Placement | None:
-        """The placement of that name."""
-        return self._default
-
     def _on_outline_changed(self) -> None:
         self._chosen = ""
-        planner = self._desk.planner
-        self._default = None if planner is None else planner.default()
-
-    def _on_presets_changed(self) -> None:
-        self._desk.set_presets(self._parts.library.presets)
-        self.show()
 
     def _popup(self, menu: QMenu, button: QWidget) -> None:
         menu.aboutToHide.connect(menu.deleteLater)
@@ -93,16 +85,16 @@ class PlacementMenus(QObject):
         """Every preset, and what can be done with them."""
         menu = QMenu(self._page)
         placement = self._desk.placement
-        default = self._default
+        default = self._parts.library.default
         if default is not None:
             self._add(menu, self.automatic, default, placement)
-        for preset in self._desk.presets:
+        for preset in self._parts.library.presets:
             self._add(menu, preset.name, preset.placement, placement)
         menu.addSeparator()
         menu.addAction(tr("Placement", "Save as a preset…"), self.ask_name)
-        if self._desk.presets:
+        if self._parts.library.presets:
             remove = menu.addMenu(tr("Placement", "Delete a preset"))
-            for preset in self._desk.presets:
+            for preset in self._parts.library.presets:
                 remove.addAction(preset.name, partial(self._parts.library.delete, preset.name))
         menu.addSeparator()
         menu.addAction(tr("Placement", "Export as a file…"), self.export_file)

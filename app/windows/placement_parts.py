@@ -12,6 +12,7 @@ from app.ops.model_ops import ModelOps
 from app.ops.placement_apply import PlacementApply
 from app.ops.placement_desk import PlacementDesk
 from app.ops.placement_library import PlacementLibrary
+from app.ops.placement_lost import LostDevices
 from app.ops.placement_machine import MachineChoice
 from app.ops.placement_measure import PlacementMeasure
 from app.store.chat_store import ChatStore
@@ -41,10 +42,10 @@ def make_placement(
     worker: ThreadPoolExecutor,
     here: Callable[[], Machine] = this_machine,
 ) -> PlacementParts:
-    """All of it. From now on a model is loaded with the placement that it had last on this machine, which `here` finds."""
+    """All of it. here: finds this machine."""
     machine = MachineChoice(here)
     desk = PlacementDesk(ui, worker, machine=machine)
-    library = PlacementLibrary(store, ui)
-    models.remembered = lambda path: library.used(path, here())
+    LostDevices(desk, bridge, machine)
+    library = PlacementLibrary(store, ui, worker)
     apply = PlacementApply(desk, bridge, models, library)
     return PlacementParts(desk, machine, library, apply, PlacementMeasure(bridge), bridge, models, ui, worker)

@@ -1,6 +1,8 @@
-"""What the processor offers, for the application: a pure question, no command."""
+"""What the machine is, for the application: pure questions, no commands."""
 
 from __future__ import annotations
+
+from engine.api.values import Topology
 
 _LABELS = {
     "scalar": "No vector instructions",
@@ -19,6 +21,21 @@ def instruction_set() -> str:
     return isa_label(active_isa())
 
 
+def machine_topology() -> Topology:
+    """Sockets, nodes, L3 groups, cores and cards; `CoreSample.index` and `NodeSample.node` of snapshots name its parts. Read
+    once, in some milliseconds."""
+    from engine.hardware.topology_read import topology
+
+    return topology()
+
+
 def isa_label(isa: str) -> str:
     """The name of one of our instruction sets as people read it; others as they are."""
     return _LABELS.get(isa, isa)
+
+
+def machine_key() -> str:
+    """Tells this machine from others for which placements are kept: its memories, cores and cards."""
+    from engine.hardware.machine import machine_fingerprint, this_machine
+
+    return machine_fingerprint(this_machine())

@@ -1,25 +1,26 @@
-"""A placement as the text of its file, and back: what an application keeps, exports and reads again. Pure."""
+"""A placement as the text of its file, and back from whatever people have: a file of ours, another tool's command or rules."""
 
 from __future__ import annotations
 
-import shlex
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from engine.api.interchange import Settings, import_rules
 from engine.api.pure import Machine, ModelOutline, Placement
 from engine.api.values import LoadOptions
-from engine.placement.export import to_flags
-from engine.placement.file import to_json
-from engine.placement.source import resolve_source
+from engine.placement.file import MARK, to_json
+from engine.placement.source import read_source, resolve_source
 
-__all__ = ["EquivalentText", "ReadPlacement", "equivalents", "placement_text", "read_placement"]
+__all__ = ["ReadPlacement", "placement_text", "read_placement"]
 
 
 @dataclass(frozen=True, slots=True)
 class ReadPlacement:
-    """A placement that was read. notes: what of the text could not be met or is different here, one sentence each."""
+    """A placement that was read. notes: what of the text could not be met or is different here, one sentence each; settings: what
+    else the text says."""
 
     placement: Placement
     notes: tuple[str, ...] = ()
+    settings: Settings = field(default_factory=Settings)
 
 
 def placement_text(placement: Placement, outline: ModelOutline) -> str:
@@ -28,31 +29,17 @@ def placement_text(placement: Placement, outline: ModelOutline) -> str:
 
 
 def read_placement(text: str, outline: ModelOutline, options: LoadOptions, machine: Machine) -> ReadPlacement:
-    """What a text means for this model on this machine: a placement file, the path of one, or flags of llama.cpp.
+    """What a text means for this model on this machine: a placement file, the command line or the rules of another tool, or the
+    path of a file with one of them.
 
     Raises:
         PlacementError: it means none; one sentence. InvalidRequest: threads that no team can have.
     """
-    model = outline.model
-    found = resolve_source(text, model.spec, model.graph, model.file, machine.gpus, options)
-    return ReadPlacement(found.placement, (*found.differences, *found.notes))
-
-
-@dataclass(frozen=True, slots=True)
-class EquivalentText:
-    """A placement in the words of one tool. notes: what they cannot say, one sentence each."""
-
-    tool: str
-    text: str
-    notes: tuple[str, ...] = ()
-
-
-def equivalents(placement: Placement, outline: ModelOutline, options: LoadOptions) -> tuple[EquivalentText, ...]:
-    """The placement in the words of every tool that it can be written for; ours, which says all of it, comes last."""
-    flags = to_flags(placement.units, placement.k_type, placement.v_type)
-    context = ["-c", str(options.n_ctx)] if options.n_ctx else []
-    line = shlex.join(["llama-server", "-m", outline.info.path, *context, *flags.words])
-    return (
-        EquivalentText("llama.cpp", line, flags.notes),
-        EquivalentText("Layerdeck", placement_text(placement, outline)),
-    )
+    if "\n" not in text and not text.lstrip().startswith("{"):
+        text, _ = read_source(text)
+    if f'"{MARK}"' in text and '"layerdeck"' in text:
+        model = outline.model
+        found = resolve_source(text, model.spec, model.graph, model.file, machine.gpus, options)
+    else:
+        found = import_rules(text, outline, machine, options)
+    return ReadPlacement(found.placement, (*found.differences, *found.notes), found.settings)

@@ -27,7 +27,7 @@ from engine.hardware.machine import Machine, NodeInfo, machine_fingerprint, this
 from engine.hardware.machine_file import read_machine
 from engine.hardware.user_data import user_data_dir
 from engine.placement.file import fingerprint
-from engine.placement.placement import Device, Gpu, Numa, Placement, units_of
+from engine.placement.placement import Device, Gpu, Numa, Placement, Pool, units_of
 from engine.placement.tensors import tensor_uses
 from engine.quants.formats import BY_NAME
 
@@ -46,6 +46,7 @@ __all__ = [
     "Numa",
     "Placement",
     "Planner",
+    "Pool",
     "Prediction",
     "Resolution",
     "Tool",
@@ -59,6 +60,7 @@ __all__ = [
     "machine_of",
     "measure",
     "outline_of",
+    "planner_of",
     "read_outline",
     "save_rates",
     "this_machine",
@@ -175,6 +177,11 @@ def load_rates(machine: Machine, folder: Path | None = None) -> Calibration | No
 def save_rates(calibration: Calibration, machine: Machine, folder: Path | None = None) -> None:
     """Keeps what was measured. Raises: OSError."""
     save_calibration(calibration, folder or user_data_dir(), machine)
+
+
+def planner_of(outline: ModelOutline, options: LoadOptions, machine: Machine) -> Planner:
+    """A planner with what was measured of the machine, if it was. Raises: see `Planner`."""
+    return Planner(outline, options, machine, load_rates(machine))
 
 
 def machine_of(path: str) -> Machine:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from engine.arch.registry import build_spec
 from engine.cli.output import note, write_json, write_text
+from engine.cli.shield import unshielded
 from engine.errors import InvalidRequest
 from engine.estimate.described import Described
 from engine.gguf.reader import read_gguf
@@ -16,7 +17,7 @@ from engine.hardware.machine_file import read_machine
 from engine.placement.file import Rules, architecture_in, has_units, places_in, pools_in, rules_of, rules_to_json, to_json
 from engine.placement.flags import LlamaFlags, to_text
 from engine.placement.interchange.equivalents import WRITERS, written_of
-from engine.placement.interchange.parsed import TOOLS, Parsed, parse
+from engine.placement.interchange.parsed import TOOLS, Parsed, parse, without_secrets
 from engine.placement.interchange.written import Text, Written
 from engine.placement.options import LoadOptions
 from engine.placement.placement import Placement, plan_workers
@@ -45,10 +46,12 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _import(args: argparse.Namespace) -> int:
-    text, where = read_source(args.source)
+    text, where = read_source(unshielded(args.source))
     parsed = _parsed(args, text, where)
     if parsed is not None and parsed.ignored:
-        note(f"not about places, and kept as they are: {to_text(parsed.ignored)}")
+        note(f"not about places, and kept as they are: {without_secrets(to_text(parsed.ignored))}")
+    if parsed is not None and (said := parsed.settings.words()):
+        note(f"beside places it says what is {to_text(said)} here")
     if args.model is None:
         return _import_rules(args, text, where, parsed)
     found, result = _resolved(args, text, where, parsed)
@@ -117,10 +120,11 @@ def _rules(parsed: Parsed) -> Rules:
 
 
 def _export(args: argparse.Namespace) -> int:
-    text, where = read_source(args.source)
+    text, where = read_source(unshielded(args.source))
     rules = rules_of(text, where)
     if rules is not None and rules.tool == args.to:
-        _write(args.out, f"{rules.text or to_text(rules.words)}\n")
+        kept = rules.text or to_text(rules.words)
+        _write(args.out, kept if kept.endswith("\n") else f"{kept}\n")
         return 0
     if not has_units(text, where):
         raise InvalidRequest(f"{where}: it holds rules of {rules.tool if rules else 'no tool'}; give a file with units")

@@ -1,5 +1,5 @@
-"""`layerdeck sensors`: one reading of the machine: processors, memory, nodes, disk and cards, each value with its unit in its name,
-each missing one with its reason."""
+"""`layerdeck sensors`: one reading of the machine: processors, memory, nodes, disk and cards; each value has its unit in its
+name, each missing one its reason."""
 
 from __future__ import annotations
 
@@ -50,7 +50,8 @@ def read(root: Path, *, details: bool) -> HardwareSnapshot:
     try:
         gpus.adjust(in_use=True, details=details)
         gpus.start(APART_S / 2)
-        sampler = Sampler(root, gpus=gpus)
+        sampler = Sampler(root, gpus=gpus, slow_s=0.0)
+        sampler.sample()
         began = time.monotonic()
         time.sleep(APART_S)
         while not _settled(gpus, details=details) and time.monotonic() < began + PATIENCE_S:
@@ -65,8 +66,7 @@ def _settled(gpus: GpuWatch, *, details: bool) -> bool:
         return True
     if not gpus.begun:
         return False
-    waits = ("silent",)
-    return all(one.state not in waits and not (details and one.state == "ok" and one.processes is None) for one in gpus.samples())
+    return all(one.state != "silent" and not (details and one.state == "ok" and one.processes is None) for one in gpus.samples())
 
 
 def as_json(snapshot: HardwareSnapshot) -> dict[str, Any]:
@@ -102,7 +102,8 @@ def _card(gpu: GpuSample) -> str:
         return f"{gpu.name} ({gpu.pci or gpu.key}): {gpu.problem}"
     used, total = gpu.memory_used_bytes, gpu.memory_total_bytes
     memory = "memory n/a" if used is None or total is None else f"{used / GIB:.1f} of {total / GIB:.1f} GiB"
-    return f"{gpu.name} ({gpu.pci}): {_of(gpu.busy_percent, '%')} busy, {memory}, {_of(gpu.temperature_c, '°C')}, {_of(gpu.power_w, 'W')}"
+    heat, power = _of(gpu.temperature_c, "°C"), _of(gpu.power_w, "W")
+    return f"{gpu.name} ({gpu.pci}): {_of(gpu.busy_percent, '%')} busy, {memory}, {heat}, {power}"
 
 
 def _of(value: float | None, unit: str) -> str:

@@ -19,3 +19,8 @@ def shielded(command: str, argv: Sequence[str]) -> list[str]:
         else:
             words.append(word)
     return words
+
+
+def unshielded(word: str) -> str:
+    """A word without the blank that `shielded` has put before it: in rules, blanks at the start mean something."""
+    return word.removeprefix(" ") if word.startswith(" -") else word

@@ -17,10 +17,11 @@ from engine.estimate.work import Shape, distinct_layers
 from engine.estimate.workers import worker_bytes
 from engine.gguf.info import TensorInfo
 from engine.graph.build import build_graph
-from engine.placement.placement import Device, Gpu, Numa, Placement, WorkerPlan, units_of
+from engine.placement.placement import Device, Gpu, Numa, Placement, Pool, WorkerPlan, units_of
 from engine.program.fuse import Phase
 from engine.program.lower import lower_lanes
 from engine.program.outline import outline_lanes
+from engine.program.plan import crossing_bytes
 from engine.quants.formats import BY_ID
 
 Kind = tuple[Phase, int]
@@ -35,12 +36,13 @@ _FAR = 1000
 
 @dataclass(frozen=True, slots=True)
 class Fragment:
-    """Of one device: bytes of working memory, of one worker, and by purpose those that kernels keep. Devices that a layer does
-    not use have none."""
+    """Of one device: bytes of working memory, of one worker, by purpose those that kernels keep, and of the largest buffer that a
+    GPU exchanges with a node. Devices that a layer does not use have none."""
 
     arena: int
     worker: int
     kernels: tuple[tuple[str, int], ...]
+    crossing: int
 
 
 class Fragments:
@@ -51,42 +53,47 @@ class Fragments:
         # Of a format, plans depend on what it is multiplied with alone.
         self.shapes, _ = distinct_layers(spec, tensors, lambda kind: BY_ID[kind].act if kind in BY_ID else "")
         self._firsts = {shape: self.shapes.index(shape) for shape in set(self.shapes)}
-        self._known: dict[tuple[Shape, Pattern, Kind], dict[int, Fragment]] = {}
+        self._known: dict[tuple[Shape, Pattern, Kind, int], dict[int, Fragment]] = {}
 
-    def of(self, shape: Shape, pattern: Pattern, kind: Kind) -> dict[int, Fragment]:
-        """By number of the pattern, what a layer of this shape adds."""
-        key = shape, pattern, kind
+    def of(self, shape: Shape, pattern: Pattern, kind: Kind, n_pooled: int = 0) -> dict[int, Fragment]:
+        """By number of the pattern, what a layer of this shape adds. n_pooled: of its experts in a pool."""
+        key = shape, pattern, kind, n_pooled
         found = self._known.get(key)
         if found is None:
-            found = self._known[key] = self._lowered(shape, pattern, kind)
+            found = self._known[key] = self._lowered(shape, pattern, kind, n_pooled)
         return found
 
     def ends(self, unit: UnitKind, number: int, kind: Kind) -> Fragment:
         """What embedding or head add to a device. number: 1: a GPU, -1: a node."""
-        key = -1 if unit == "embed" else -2, (number,), kind
+        key = -1 if unit == "embed" else -2, (number,), kind, 0
         found = self._known.get(key)
         if found is None:
             bare = replace(self._spec, blocks=())
             places = {UnitId("embed"): _device(_FAR), UnitId("head"): _device(_FAR)} | {UnitId(unit): _device(number)}
             found = self._known[key] = self._run(bare, places, kind)
-        return found.get(number, Fragment(0, 0, ()))
+        return found.get(number, Fragment(0, 0, (), 0))
 
-    def _lowered(self, shape: Shape, pattern: Pattern, kind: Kind) -> dict[int, Fragment]:
+    def _lowered(self, shape: Shape, pattern: Pattern, kind: Kind, n_pooled: int) -> dict[int, Fragment]:
         block = self._spec.blocks[self._firsts[shape]]
         one = replace(self._spec, blocks=(block,))
         numbers = dict(zip(PLACED, pattern, strict=True))
         numbers |= {"kv": numbers["mixer"], "state": numbers["mixer"], "embed": _FAR, "head": _FAR}
-        return self._run(one, {unit: _device(numbers[unit.kind]) for unit in units_of(one)}, kind)
+        router = _device(numbers["ffn"])
+        pools = (Pool(block.index, router, tuple(range(n_pooled))),) if n_pooled and isinstance(router, Gpu) else ()
+        return self._run(one, {unit: _device(numbers[unit.kind]) for unit in units_of(one)}, kind, pools)
 
-    def _run(self, spec: ModelSpec, places: dict[UnitId, Device], kind: Kind) -> dict[int, Fragment]:
+    def _run(
+        self, spec: ModelSpec, places: dict[UnitId, Device], kind: Kind, pools: tuple[Pool, ...] = ()
+    ) -> dict[int, Fragment]:
         phase, rows = kind
-        placement = Placement(tuple(places.items()), "f16", "f16", WorkerPlan((-1,)))
+        placement = Placement(tuple(places.items()), "f16", "f16", WorkerPlan((-1,)), pools)
         plan = lower_lanes(outline_lanes(build_graph(spec), placement, phase, rows), phase, rows, self._types, f32=self._f32)
         return {
             _number(lane.device): Fragment(
                 lane.arena_bytes,
                 worker_bytes(lane, rows, self._types),
                 tuple(kept_by_kernels(lane, rows, self._tensors, f32=self._f32).items()),
+                crossing_bytes(plan, lane) if isinstance(lane.device, Gpu) else 0,
             )
             for lane in plan.lanes
         }

@@ -16,12 +16,13 @@ from engine.errors import InvalidRequest, UnsupportedModel
 from engine.estimate.cache import BLOCK, CacheGroup, context_of, gpu_layer_bytes, layer_bytes, plan_groups, token_bytes
 from engine.estimate.derived import derived_info
 from engine.estimate.kernels import kernel_bytes
-from engine.estimate.pools import PoolSums
-from engine.estimate.states import MAX_SNAPSHOT_BYTES, SNAPSHOT_SHARE, plan_slots, snapshot_budget, state_shapes
+from engine.estimate.pools import pool_bytes
+from engine.estimate.rounding import Pieces, lost_on_gpus, pieces, unit_pieces
+from engine.estimate.states import plan_slots, snapshot_budget_of, state_shapes
 from engine.estimate.workers import worker_bytes
 from engine.gguf.info import TensorInfo
 from engine.graph.ops import Attention as AttentionOp
-from engine.graph.ops import Graph, LatentStore
+from engine.graph.ops import Experts, Graph, LatentStore
 from engine.graph.ops import Rope as RopeOp
 from engine.hardware.machine import Machine
 from engine.placement.options import KvType, LoadOptions
@@ -36,8 +37,9 @@ from engine.program.plan import Lane, Plan, crossing_bytes
 from engine.quants.formats import BY_ID
 from engine.quants.padding import padded_bytes
 
-CONTEXT_BYTES = 500 << 20
-"""What a process takes of a GPU before it has anything on it: the driver's context and the code of the libraries."""
+CONTEXT_BYTES = 760 << 20
+"""What a process takes of a GPU beside what it allocates: the driver's context, code of libraries and kernels, captured graphs.
+An H200: 620 MiB before anything is on it, 140 more once a model runs."""
 GPU_ALIGN = 256
 """Where a tensor may begin on a GPU."""
 LOGIT_ROWS = DECODE_BUCKETS[-1]
@@ -135,7 +137,6 @@ class Estimator:
         self.machine = machine
         self.n_ctx = context_of(spec, options.n_ctx)
         self.uses = tensor_uses(graph)
-        self.pools = PoolSums(graph.ops, tensors)
         self._spec, self._graph, self.tensors, self._options = spec, graph, tensors, options
         self.context_bytes = context_bytes
         self.f32 = options.f32_activations
@@ -144,6 +145,7 @@ class Estimator:
         self.largest_chunk = max(self._chunk, DECODE_BUCKETS[-1] + 1)
         self._tables = self.layer_tables()
         self._layer_groups = groups_of(spec)
+        self._pieces: dict[tuple[KvType, KvType], dict[UnitId, Pieces]] = {}
         self._known_groups: dict[tuple[KvType, KvType], tuple[CacheGroup, ...]] = {}
         _check(self.uses, tensors, self._chunk)
 
@@ -152,9 +154,14 @@ class Estimator:
 
         Raises: PlacementError, see `lower`.
         """
+        beside, plans = self.streamed(placement), self.plans(placement)
+        found = self._estimate(placement, beside, plans)
+        return found if beside is None or found.fits else self._estimate(placement, None, plans)
+
+    def fits_streaming(self, placement: Placement) -> bool:
+        """Whether there is room for everything and the ring for experts on their way. Raises: PlacementError, see `lower`."""
         beside = self.streamed(placement)
-        found = self._estimate(placement, beside)
-        return found if beside is None or found.fits else self._estimate(placement, None)
+        return beside is not None and self._estimate(placement, beside, self.plans(placement)).fits
 
     def streamed(self, placement: Placement) -> Placement | None:
         """Where long chunks of prompts are computed whose experts are brought to GPUs; None: there are none."""
@@ -163,8 +170,7 @@ class Estimator:
             return None
         return placement_for_prefill(placement, self.without_gpu_kernels())
 
-    def _estimate(self, placement: Placement, beside: Placement | None) -> Estimate:
-        plans = self.plans(placement)
+    def _estimate(self, placement: Placement, beside: Placement | None, plans: tuple[Plan, ...]) -> Estimate:
         if beside is not None:
             plans += (self._lowered(beside, "prefill", self.largest_chunk),)
         here: tuple[Device, ...] = (
@@ -199,8 +205,24 @@ class Estimator:
         for unit, where in placement.units:
             if unit.kind == "kv":
                 found[unit] = sum(self.layer_cache(unit.layer, where, placement))
-        slots, _ = plan_slots(self._spec, self.snapshot_budget(placement))
+        slots, _ = plan_slots(self._spec, self.snapshot_budget)
         return found | {UnitId("state", layer): 4 * slots * shape.state_floats for layer, shape in state_shapes(self._spec)}
+
+    def experts(self) -> tuple[Experts, ...]:
+        """The ops of all experts."""
+        return tuple(op for op in self._graph.ops if isinstance(op, Experts))
+
+    def lost_on_gpus(self, placement: Placement) -> dict[Device, int]:
+        """Bytes that the allocator of each GPU in use takes beyond what is asked of it."""
+        types = placement.k_type, placement.v_type
+        if types not in self._pieces:
+            caches = {layer: sum(self.layer_cache(layer, Gpu(0), placement)) for layer in self._layer_groups}
+            self._pieces[types] = unit_pieces(self._spec, self.uses, self.tensors, caches, f32=self.f32)
+        by_unit = dict(self._pieces[types])
+        slots, _ = plan_slots(self._spec, self.snapshot_budget)
+        for layer, shape in state_shapes(self._spec):
+            by_unit[UnitId("state", layer)] = pieces([4 * (slots + 1) * shape.state_floats])
+        return lost_on_gpus(by_unit, placement.places, 4 * self._spec.n_embd * self.largest_chunk)
 
     def without_gpu_kernels(self) -> frozenset[UnitId]:
         """Units with a matrix of a format that GPUs do not read: those that are exact but slow on the CPU too."""
@@ -211,7 +233,7 @@ class Estimator:
         lanes = [(plan, lane) for plan in plans for lane in plan.lanes if lane.device == device]
         used = bool(lanes) or any(where == device for _, where in placement.units)
         kv, kept = self._cache(device, placement)
-        pooled, biases = self.pools.of(placement).get(device, (0, 0))
+        pooled, biases = pool_bytes(self._graph.ops, self.tensors, placement, device)
         return DeviceBytes(
             device=device,
             weights=self._weights(device, placement) + pooled,
@@ -319,17 +341,13 @@ class Estimator:
 
     def _state(self, device: Device, placement: Placement) -> int:
         shapes = [shape for layer, shape in state_shapes(self._spec) if placement.device_of(UnitId("state", layer)) == device]
-        slots, _ = plan_slots(self._spec, self.snapshot_budget(placement))
+        slots, _ = plan_slots(self._spec, self.snapshot_budget)
         return (slots + isinstance(device, Gpu)) * sum(4 * shape.state_floats for shape in shapes)
 
-    def snapshot_budget(self, placement: Placement) -> int:
-        """As on the CPU; where states lie on GPUs, no more of one of them than of the machine's memory."""
-        budget = snapshot_budget(self._options.snapshot_bytes, self.machine.ram_bytes)
-        states_on_gpus = any(unit.kind == "state" and isinstance(where, Gpu) for unit, where in placement.units)
-        if self._options.snapshot_bytes or not states_on_gpus:
-            return budget
-        gpus = [self.capacity(where) for where in placement.devices if isinstance(where, Gpu)]
-        return min(budget, MAX_SNAPSHOT_BYTES, *(int(SNAPSHOT_SHARE * capacity) for capacity in gpus))
+    @property
+    def snapshot_budget(self) -> int:
+        """Bytes that snapshots of states may take, wherever they lie."""
+        return snapshot_budget_of(self.machine, self._options.snapshot_bytes)
 
     def _other(self, device: Device, placement: Placement, lanes: list[tuple[Plan, Lane]]) -> int:
         if not isinstance(device, Gpu):
@@ -339,6 +357,7 @@ class Estimator:
             )
             return placement.workers.n_workers * each
         logits = 4 * self._spec.n_vocab * LOGIT_ROWS if placement.device_of(UnitId("head")) == device else 0
+        logits += self.lost_on_gpus(placement).get(device, 0)
         if any(one.emulated for one in self.machine.gpus if one.index == device.index):
             return logits
         kept = max((kernel_bytes(lane, plan.max_rows, self.tensors, f32=self.f32) for plan, lane in lanes), default=0)

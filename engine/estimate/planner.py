@@ -3,6 +3,7 @@ nothing, and holds no state but what it has worked out before."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from dataclasses import replace
 
@@ -22,7 +23,7 @@ from engine.estimate.speed import Speed, StepTime
 from engine.estimate.work import ModelWork
 from engine.hardware.machine import Machine
 from engine.placement.options import LoadOptions
-from engine.placement.placement import Device, Gpu, Numa, Placement, default_placement
+from engine.placement.placement import Device, Gpu, Numa, Placement, default_placement, plan_workers
 from engine.placement.pools import with_sensible_pools
 from engine.placement.streaming import streams
 
@@ -46,11 +47,18 @@ class Planner:
         rows = min(options.prefill_chunk, self.estimator.n_ctx)
         self.work = ModelWork(spec, tensors, options, rows)
         emulated = any(one.emulated for one in machine.gpus)
-        threads = options.n_threads or machine.nodes[0].n_cores
+        n_cores = machine.nodes[0].n_cores
+        if not options.n_threads and n_cores == len(os.sched_getaffinity(0)):  # this machine, which may keep some back
+            n_cores = plan_workers(0, options.cores).n_workers
+        threads = options.n_threads or n_cores
         self._speed = Speed(
             spec, self.work, Roofline(self.calibration, threads), streams=streams(options, rows, emulated=emulated)
         )
         self._unreadable = self.estimator.without_gpu_kernels()
+
+    def estimator_with(self, options: LoadOptions) -> Estimator:
+        """Estimates for the same model and machine with other options."""
+        return Estimator(self.model.spec, self.model.graph, self.model.file.tensors, options, self.machine)
 
     @property
     def n_ctx(self) -> int:
@@ -102,7 +110,8 @@ class Planner:
         return self._predicted(placement, self._bytes.refine(placement), depth, exact=True)
 
     def move(self, placement: Placement, units: Iterable[UnitId], device: Device) -> Placement:
-        """The placement with these units on a device. Caches and states go with their mixer, pools that lose their sense go."""
+        """The placement with these units on a device. Caches and states go with their mixer; pools that lose
+        their sense are dropped."""
         moved = set(units)
         moved |= {UnitId("mixer", unit.layer) for unit in moved if unit.kind in _FOLLOWS}
         mixers = {unit.layer for unit in moved if unit.kind == "mixer"}
@@ -110,8 +119,8 @@ class Planner:
         def goes(unit: UnitId) -> bool:
             return unit in moved or (unit.kind in _FOLLOWS and unit.layer in mixers)
 
-        places = tuple((unit, device if goes(unit) else where) for unit, where in placement.units)
-        return with_sensible_pools(replace(placement, units=places))
+        units_there = tuple((unit, device if goes(unit) else where) for unit, where in placement.units)
+        return with_sensible_pools(replace(placement, units=units_there))
 
     def refusal(self, placement: Placement, units: Iterable[UnitId], device: Device) -> str:
         """Why these units cannot lie on the device, and what can be done; "": they can."""
@@ -184,14 +193,10 @@ class Planner:
         device, limit = self._limit(decode)
         if not estimate.fits:
             device, limit = estimate.limit.device, "room"
-        colours = self._bytes.sums.colours(placement.places)
-        copies = self.estimator.pools.of(placement)
+        colours = self._bytes.sums.colours(placement)
         bound = max(part.bound for part in decode.parts.values())
         return Prediction(
-            devices=tuple(
-                self._device(one, colours.get(one.device, (0, 0, 0)), copies.get(one.device, (0, 0)), decode, prefill)
-                for one in estimate.devices
-            ),
+            devices=tuple(self._device(one, colours.get(one.device, (0, 0, 0)), decode, prefill) for one in estimate.devices),
             decode_tok_s=1.0 / decode.seconds,
             prefill_tok_s=self.work.rows / prefill.seconds,
             load_s=self._load_s(estimate),
@@ -220,16 +225,9 @@ class Planner:
         return 0.5 + sum(one.weights for one in estimate.devices if isinstance(one.device, Gpu)) / rate
 
     def _device(
-        self,
-        owners: DeviceBytes,
-        weights: tuple[int, int, int],
-        copies: tuple[int, int],
-        decode: StepTime,
-        prefill: StepTime,
+        self, owners: DeviceBytes, weights: tuple[int, int, int], decode: StepTime, prefill: StepTime
     ) -> DevicePrediction:
-        """copies: bytes of pools of experts and of their biases."""
         attention, experts, ffn = weights
-        experts += copies[0]
         kv = owners.kv + owners.kept_windows + owners.state
         return DevicePrediction(
             device=owners.device,

@@ -19,10 +19,13 @@ from engine.placement.options import KvType
 from engine.placement.placement import Device, Gpu, Numa, Placement, Pool
 from engine.placement.streaming import aligned
 from engine.program.lower import DECODE_BUCKETS
+from kernels_pyx.executor import act_row_bytes
 
-STAYS = {"gpu": 1, "node": 1, "node between others": 4}
+STAYS = {"gpu": 1, "node": 1, "node between others": 4, "scattered gpu": 6, "scattered node": 12}
 """How often a lane keeps the rows of the residual stream beside what a layer needs, at most, in usual placements: what a node
-sends must stay until it is known to have been read. Scattered placements keep a few more."""
+sends must stay until it is known to have been read. Scattered placements keep more."""
+SCATTERED = 16
+"""Ways in which the units of a layer share devices, from which on a placement is none of a person's or solver's making."""
 
 
 KNOWN = 256
@@ -33,17 +36,19 @@ _Key = tuple[tuple[tuple[UnitId, Device], ...], KvType, KvType, int, tuple[Pool,
 
 @dataclass(slots=True)
 class _Lanes:
-    """Of one device, over the layers that are on it: see `Fragment`. crossing: whether rows come from or go to other devices."""
+    """Of one device, over the layers that are on it: see `Fragment`. between: whether rows come from or go to other devices."""
 
     arena: dict[Kind, int] = field(default_factory=dict)
     worker: dict[Kind, int] = field(default_factory=dict)
     kernels: dict[Kind, dict[str, int]] = field(default_factory=dict)
-    crossing: bool = False
+    crossing: int = 0
+    between: bool = False
 
     def add(self, kind: Kind, one: Fragment) -> None:
         """Another layer."""
         self.arena[kind] = max(one.arena, self.arena.get(kind, 0))
         self.worker[kind] = max(one.worker, self.worker.get(kind, 0))
+        self.crossing = max(one.crossing, self.crossing)
         kept = self.kernels.setdefault(kind, {})
         for name, nbytes in one.kernels:
             kept[name] = max(nbytes, kept.get(name, 0))
@@ -79,22 +84,20 @@ class QuickBytes:
         return found
 
     def prepare(self, placement: Placement) -> None:
-        """Lowers the layers that one unit more or less elsewhere would make."""
+        """Lowers the layers that one unit elsewhere would make, or all units, or all but the experts."""
         machine = self._full.machine
         devices: tuple[Device, ...] = (
             *(Numa(one.node) for one in machine.nodes[:2]),
-            *(Gpu(one.index) for one in machine.gpus[:2]),
+            *(Gpu(one.index) for one in machine.gpus[:3]),
         )
         places = placement.places
-        around = {
-            (shape, tuple(places.get(unit) for unit in ids)) for shape, ids in zip(self._fragments.shapes, self._ids, strict=True)
-        }
-        for shape, where in around:
-            for i, device in enumerate(where):
-                for there in devices if device is not None else ():
-                    changed: list[Device | None] = list(where)
-                    changed[i] = there
-                    _, pattern = _pattern(tuple(changed))
+        wheres = [tuple(places.get(unit) for unit in ids) for ids in self._ids]
+        ways = (*((i,) for i in range(len(PLACED))), (0, 1, 2), (0, 1, 2, 3))
+        for shape, where in dict.fromkeys(zip(self._fragments.shapes, wheres, strict=True)):
+            for way in ways:
+                for device in devices:
+                    changed = tuple(device if i in way and one is not None else one for i, one in enumerate(where))
+                    _, pattern = _pattern(changed)
                     for kind in self._full.kinds:
                         self._fragments.of(shape, pattern, kind)
 
@@ -103,23 +106,23 @@ class QuickBytes:
         here: set[Device] = {*(Numa(one.node) for one in machine.nodes), *(Gpu(one.index) for one in machine.gpus)}
         used = set(placement.places.values())
         sums = self.sums.of(placement, beside)
-        pools = self._full.pools.of(placement)
-        lanes = self._lanes(placement, beside)
+        lanes, lost = self._lanes(placement, beside), self._full.lost_on_gpus(placement)
+        scattered = len({tuple(map(placement.places.get, ids)) for ids in self._ids}) >= SCATTERED
         n_nodes = sum(isinstance(one, Numa) for one in used)
         devices = []
         for device in sorted(here | used):
             weights, derived, kv, kept, state, passing = sums.get(device, (0,) * 6)
-            lane, (copies, biases) = lanes.get(device), pools.get(device, (0, 0))
+            lane = lanes.get(device)
             devices.append(
                 DeviceBytes(
                     device=device,
-                    weights=weights + copies,
-                    derived=derived + biases if device in used else 0,
+                    weights=weights,
+                    derived=derived if device in used else 0,
                     kv=kv,
                     kept_windows=kept,
                     state=state,
-                    workspace=passing + (0 if lane is None else self._arena(device, lane)),
-                    other=self._other(device, placement, lane) if device in used else 0,
+                    workspace=passing + (0 if lane is None else self._arena(device, lane, scattered=scattered)),
+                    other=self._other(device, placement, lane) + lost.get(device, 0) if device in used else 0,
                     capacity=self._full.capacity(device, n_nodes),
                 )
             )
@@ -140,34 +143,32 @@ class QuickBytes:
     ) -> None:
         places = placement.places
         embed, head = places[UnitId("embed")], places[UnitId("head")]
-        seen: set[tuple[Shape, tuple[Device | None, ...]]] = set()
+        seen: set[tuple[Shape, tuple[Device | None, ...], int]] = set()
         before = embed
-        for layer, (shape, ids) in enumerate(zip(self._fragments.shapes, self._ids, strict=True)):
+        for shape, ids in zip(self._fragments.shapes, self._ids, strict=True):
             where = tuple(places.get(unit) for unit in ids)
             mixer, ffn = where[0], where[1]
-            if placement.pools and placement.pool_of(layer) is not None:
-                self._pooled(shape, where, kinds, found, extra=extra)
             assert mixer is not None and ffn is not None
             if before != mixer:
-                for one in (before, mixer):
-                    found.setdefault(one, _Lanes()).crossing = True
+                self._between(found, before, mixer, kinds)
             before = ffn
-            if (shape, where) in seen:
+            pool = placement.pool_of(ids[0].layer) if placement.pools else None
+            n_pooled = 0 if pool is None else len(pool.experts)
+            if (shape, where, n_pooled) in seen:
                 continue
-            seen.add((shape, where))
+            seen.add((shape, where, n_pooled))
             numbers, pattern = _pattern(where)
             if len(numbers) > 1:
                 for one in numbers:
-                    found.setdefault(one, _Lanes()).crossing = True
+                    found.setdefault(one, _Lanes()).between = True
             for kind in kinds:
-                parts = self._fragments.of(shape, pattern, kind)
+                parts = self._fragments.of(shape, pattern, kind, n_pooled)
                 label = _label(kind, extra)
                 for device, number in numbers.items():
                     if number in parts:
                         found.setdefault(device, _Lanes()).add(label, parts[number])
         if before != head:
-            for one in (before, head):
-                found.setdefault(one, _Lanes()).crossing = True
+            self._between(found, before, head, kinds)
         for kind in kinds:
             label = _label(kind, extra)
             ends: tuple[tuple[Device, UnitKind], ...] = ((embed, "embed"), (head, "head"))
@@ -175,26 +176,22 @@ class QuickBytes:
                 part = self._fragments.ends(unit, 1 if isinstance(device, Gpu) else -1, kind)
                 found.setdefault(device, _Lanes()).add(label, part)
 
-    def _pooled(
-        self,
-        shape: Shape,
-        where: tuple[Device | None, ...],
-        kinds: tuple[Kind, ...],
-        found: dict[Device, _Lanes],
-        *,
-        extra: bool,
-    ) -> None:
-        """What a pool needs to compute: what experts as a whole on its GPU would."""
-        gpu = where[1]
-        assert gpu is not None
-        numbers, pattern = _pattern((*where[:3], gpu))
-        for kind in kinds:
-            found.setdefault(gpu, _Lanes()).add(_label(kind, extra), self._fragments.of(shape, pattern, kind)[numbers[gpu]])
+    def _between(self, found: dict[Device, _Lanes], source: Device, target: Device, kinds: tuple[Kind, ...]) -> None:
+        """Rows of the residual stream go from one device to another, on a GPU by way of a buffer if the other is none."""
+        nbytes = max(rows for _, rows in kinds) * act_row_bytes(0, self._spec.n_embd)
+        for one, other in ((source, target), (target, source)):
+            lanes = found.setdefault(one, _Lanes())
+            lanes.between = True
+            if isinstance(one, Gpu) and not isinstance(other, Gpu):
+                lanes.crossing = max(nbytes, lanes.crossing)
 
-    def _arena(self, device: Device, lane: _Lanes) -> int:
+    def _arena(self, device: Device, lane: _Lanes, *, scattered: bool) -> int:
         width = 4 * self._spec.n_embd
-        more = STAYS["gpu" if isinstance(device, Gpu) else "node between others" if lane.crossing else "node"]
-        return max(nbytes + more * aligned(abs(kind[1]) * width) for kind, nbytes in lane.arena.items())
+        kind = "gpu" if isinstance(device, Gpu) else "node between others" if lane.between else "node"
+        if scattered:
+            kind = f"scattered {kind.split()[0]}"
+        more = STAYS[kind]
+        return lane.crossing + max(nbytes + more * aligned(abs(rows) * width) for (_, rows), nbytes in lane.arena.items())
 
     def _other(self, device: Device, placement: Placement, lane: _Lanes | None) -> int:
         if not isinstance(device, Gpu):

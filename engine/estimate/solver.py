@@ -1,8 +1,8 @@
 """The placement that is fastest of those that fit: what loading would choose, and what it may be changed to for more speed.
 
 A model is measured by a prompt and an answer of usual length. First whole layers and then experts fill the GPUs, as without a
-solver; where the memory of one node is too small, experts are dealt out over the others. What room is left takes what saves most
-time a byte. Nothing is lowered on the way but layers by themselves, so that hundreds of placements can be weighed in a second.
+solver. What room is left takes what saves most time a byte. Nothing is lowered on the way but layers by themselves, so that many
+placements can be weighed in a second.
 """
 
 from __future__ import annotations
@@ -42,28 +42,11 @@ def solve(start: Placement, home: Placement, machine: Machine, judged: Judged) -
     Raises:
         PlacementError: nothing fits, with the arithmetic.
     """
-    tried = [_dealt_out(one, machine, judged) for one in dict.fromkeys((start, home))]
+    tried = list(dict.fromkeys((start, home)))
     fitting = [one for one in tried if judged.bytes_of(one).fits]
     if not fitting:
         raise PlacementError(arithmetic(judged.bytes_of(tried[0]), machine))
     return _improved(min(fitting, key=judged.seconds_of), machine, judged)
-
-
-def _dealt_out(placement: Placement, machine: Machine, judged: Judged) -> Placement:
-    """With experts of a node that is too small on the other nodes, in order, the last layers first."""
-    for node in machine.nodes:
-        missing = judged.bytes_of(placement).of(Numa(node.node)).over if len(machine.nodes) > 1 else 0
-        others = [one for one in machine.nodes if one.node > node.node]
-        if not missing or not others:
-            continue
-        target = Numa(others[0].node)
-        gone: list[UnitId] = []
-        for unit, where in reversed(placement.units):
-            if where == Numa(node.node) and unit.kind == "experts" and missing > 0:
-                gone.append(unit)
-                missing -= judged.sizes[unit]
-        placement = moved(placement, dict.fromkeys(gone, target))
-    return placement
 
 
 def _improved(placement: Placement, machine: Machine, judged: Judged) -> Placement:

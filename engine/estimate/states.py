@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import psutil
 
 from engine.arch.spec import DeltaNet, DeltaShape, ModelSpec
+from engine.hardware.machine import Machine
 
 MAX_SNAPSHOT_BYTES = 4 << 30
 SNAPSHOT_SHARE = 0.05
@@ -24,6 +25,16 @@ def state_bytes(spec: ModelSpec) -> int:
 def snapshot_budget(asked: int, ram_bytes: int = 0) -> int:
     """Bytes that snapshots may take: as asked for, 0 = what is right for a machine with ram_bytes, 0 = this one."""
     return asked or min(MAX_SNAPSHOT_BYTES, int((ram_bytes or psutil.virtual_memory().total) * SNAPSHOT_SHARE))
+
+
+def snapshot_budget_of(machine: Machine, asked: int) -> int:
+    """Bytes that snapshots may take: as asked for, 0 = no more than their share of a machine's memory and of each of its GPUs.
+
+    Wherever the states lie: they keep their slots when they move.
+    """
+    gpus = () if machine.problem else machine.gpus
+    shares = (int(SNAPSHOT_SHARE * (one.total_bytes or one.capacity)) for one in gpus)
+    return asked or min(snapshot_budget(0, machine.ram_bytes), *shares, MAX_SNAPSHOT_BYTES)
 
 
 def plan_slots(spec: ModelSpec, budget: int) -> tuple[int, int]:

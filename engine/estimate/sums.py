@@ -11,6 +11,7 @@ from engine.arch.spec import Mla, ModelSpec, Rope, Temperature
 from engine.arch.units import UnitId
 from engine.estimate.derived import derived_info
 from engine.estimate.memory import GPU_ALIGN, Estimator
+from engine.estimate.pools import pool_bytes
 from engine.estimate.states import plan_slots, state_shapes
 from engine.gguf.info import TensorInfo
 from engine.placement.options import KvType
@@ -50,6 +51,7 @@ class UnitSums:
                 cpu, gpu = self._derived.get(unit, (0, 0))
                 self._derived[unit] = cpu + made, gpu + made
         self._layers = groups_of(spec)
+        self._experts = estimator.experts()
         self._states = {layer: 4 * shape.state_floats for layer, shape in state_shapes(spec)}
         self._ring: dict[UnitId, int] = {}
         for use in estimator.uses:
@@ -79,11 +81,13 @@ class UnitSums:
         for i in range(self._spec.n_layers):
             mixers[places[UnitId("mixer", i)]].append(i)
         found: dict[Device, Sums] = {}
+        pooled = self._pooled(placement)
         for device in {*places.values(), *passing}:
+            more, biases = pooled.get(device, (0, 0))
             tables = self._table_bytes(mixers[device] if isinstance(device, Gpu) else None)
             found[device] = (
-                weights[device],
-                derived[device] + tables,
+                weights[device] + more,
+                derived[device] + tables + biases,
                 kv[device],
                 kept[device],
                 state.get(device, 0),
@@ -91,9 +95,15 @@ class UnitSums:
             )
         return found
 
-    def colours(self, places: Mapping[UnitId, Device]) -> Mapping[Device, tuple[int, int, int]]:
+    def _pooled(self, placement: Placement) -> dict[Device, tuple[int, int]]:
+        """(weights, biases) of the pools on each GPU that has some."""
+        gpus = {pool.gpu for pool in placement.pools}
+        return {gpu: pool_bytes(self._experts, self._full.tensors, placement, gpu) for gpu in gpus}
+
+    def colours(self, placement: Placement) -> Mapping[Device, tuple[int, int, int]]:
         """Bytes of weights by device: of attention, of experts, of the rest, what several units share among it."""
         kinds: dict[Device, list[int]] = {}
+        places = placement.places
         for unit, (cpu, gpu) in self._weights.items():
             device = places[unit]
             mine = kinds.setdefault(device, [0, 0, 0])
@@ -101,6 +111,8 @@ class UnitSums:
         for tensor in self._shared_weights:
             for device in {places[unit] for unit in tensor.units}:
                 kinds.setdefault(device, [0, 0, 0])[2] += tensor.gpu if isinstance(device, Gpu) else tensor.cpu
+        for card, (more, _) in self._pooled(placement).items():
+            kinds.setdefault(card, [0, 0, 0])[1] += more
         return {device: (one[0], one[1], one[2]) for device, one in kinds.items()}
 
     def by_unit(self, placement: Placement) -> dict[UnitId, int]:
@@ -109,7 +121,7 @@ class UnitSums:
         for layer, (cpu, gpu) in self._cache(placement).items():
             unit = UnitId("kv", layer)
             found[unit] = sum(gpu if isinstance(places[unit], Gpu) else cpu)
-        slots, _ = plan_slots(self._spec, self._full.snapshot_budget(placement)) if self._states else (0, 0)
+        slots, _ = plan_slots(self._spec, self._full.snapshot_budget) if self._states else (0, 0)
         return found | {UnitId("state", layer): slots * nbytes for layer, nbytes in self._states.items()}
 
     def _sum_up(
@@ -164,7 +176,7 @@ class UnitSums:
     def _state(self, placement: Placement) -> dict[Device, int]:
         if not self._states:
             return {}
-        slots, _ = plan_slots(self._spec, self._full.snapshot_budget(placement))
+        slots, _ = plan_slots(self._spec, self._full.snapshot_budget)
         found: defaultdict[Device, int] = defaultdict(int)
         for layer, nbytes in self._states.items():
             device = placement.places[UnitId("state", layer)]

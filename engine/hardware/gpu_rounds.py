@@ -18,6 +18,7 @@ from typing import Any
 
 from engine.errors import HelperDied
 from engine.hardware.gpu_card import ASLEEP, CRASHED, HUNG, RESTING, SELDOM_S, WatchedCard
+from engine.hardware.gpu_listing import has_driver
 from engine.hardware.pci import devices_folder, is_asleep, read_gpus
 from engine.hardware.sensor_worker import MEMORY_BYTES
 from engine.hardware.snapshot import GpuSample
@@ -25,8 +26,8 @@ from engine.spawn import HelperProcess
 
 log = logging.getLogger("engine")
 
-READ_S = 2.0
-"""Longer than any answer takes; after it a card's sensors count as hung."""
+READ_S = 1.75
+"""Longer than any answer takes; after it a card's sensors count as hung, which is told within 3 s at one reading a second."""
 MEET_S = 10.0
 """The first question to a card may make the driver start it up."""
 START_S = 30.0
@@ -38,11 +39,11 @@ NO_DRIVER = "there is no NVIDIA driver"
 
 PROBLEMS: Mapping[int, tuple[float, str]] = {
     9: (60.0, "an NVIDIA driver is installed but not loaded; restart the computer"),
-    12: (10.0, NO_DRIVER),
+    12: (300.0, NO_DRIVER),
     18: (300.0, "the NVIDIA driver was updated; restart the computer to see its sensors"),
     999: (60.0, "the NVIDIA driver does not know of its cards any more; in a container, start that anew"),
 }
-"""By the library's number when it is opened: (seconds until it is tried again, what to tell)."""
+"""By the library's number when it is opened: (seconds until it is tried again, what to tell); sooner when a driver comes."""
 
 _CRASHES = frozenset({signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGFPE, signal.SIGILL})
 _GONE = (15, 16, 999)
@@ -60,12 +61,13 @@ class GpuRounds:
         self._lock = threading.Lock()
         self._cards = _cards_on_the_bus(root)
         self._helper: HelperProcess | None = None
-        self._opened = False
+        self._opened = self._holds_library = False
         self._strangers: dict[int | str, WatchedCard | None] = {}
         self._before: dict[int | str, WatchedCard] = {}
         self._asked: WatchedCard | None = None
         self._busy = False
         self._not_before = self._library_not_before = 0.0
+        self._had_driver = False
         self._n_restarts = 0
         self.problem = ""
 
@@ -86,24 +88,28 @@ class GpuRounds:
         with self._lock:
             return tuple(card.sample(now, patience_s) for card in self._cards)
 
-    def round(self, *, idle: bool, details: bool) -> tuple[float, int]:
+    def round(self, *, idle: bool, details: bool, seldom: bool = True) -> tuple[float, int]:
         """Asks every card that is due: (milliseconds that answers took in the process, cards that answered).
 
         idle: nobody computes on cards; those that the system may put to sleep are left alone. details: see `nvml.Card.read`.
+        seldom: whether what changes slowly is asked too when it is due.
         """
         now = time.monotonic()
         self._see_who_sleeps(idle=idle)
         library, amd = self._wants_library(), [card for card in self._cards if card.maker == "amd" and card.due(now)]
-        if not library and not amd:
+        if not library and (self._holds_library or not amd):
             self.drop_process()
+        if not library and not amd:
             return 0.0, 0
         if now < self._not_before:
             return 0.0, 0
         try:
-            if library and now >= self._library_not_before and (not self._opened or self._someone_may_be_back(now)):
+            if library and self._may_open(now) and (not self._opened or self._someone_may_be_back(now)):
                 self._open()
+            if self._helper is None and not amd:
+                return 0.0, 0
             self._meet_all(amd, doubtful=False)
-            told = self._read_all(details=details)
+            told = self._read_all(details=details, seldom=seldom)
             # Last, since the process may end with them: the others have their readings.
             self._meet_all(amd, doubtful=True)
             return told
@@ -114,6 +120,7 @@ class GpuRounds:
     def drop_process(self) -> None:
         """Ends the process, and with it all use of the cards' drivers."""
         helper, self._helper = self._helper, None
+        self._holds_library = False
         self._forget()
         if helper is not None:
             helper.close()
@@ -132,7 +139,7 @@ class GpuRounds:
         nvidia = [card for card in self._cards if card.maker == "nvidia"]
         if nvidia:
             return any(card.state not in ("asleep", "resting", "off") for card in nvidia)
-        return any((self._root / mark).exists() for mark in ("proc/driver/nvidia/version", "dev/nvidiactl", "dev/dxg"))
+        return has_driver(self._root)
 
     def _see_who_sleeps(self, *, idle: bool) -> None:
         for card in self._cards:
@@ -146,8 +153,12 @@ class GpuRounds:
                 else:
                     fresh = card.state in ("asleep", "resting") and card.rests("silent", _WAKING)
             if fresh:
-                self._opened = False  # it is opened for other cards than before
+                if card.maker == "nvidia":
+                    self._opened = False  # it is opened for other cards than before
                 self._changed()
+
+    def _may_open(self, now: float) -> bool:
+        return now >= self._library_not_before or has_driver(self._root) != self._had_driver
 
     def _someone_may_be_back(self, now: float) -> bool:
         return any(card.state == "lost" and card.maker == "nvidia" and now >= card.not_before for card in self._cards)
@@ -157,11 +168,14 @@ class GpuRounds:
         self._forget()
         sleeping = any(card.state in ("asleep", "resting") for card in self._cards)
         answer = self._request({"ask": "start", "leave_asleep": sleeping}, START_S)
+        self._holds_library = True
         error = answer.get("error")
         if error is not None:
             pause, problem = PROBLEMS.get(error, (60.0, f"the NVIDIA driver does not answer ({answer['text']})"))
-            self._library_not_before = time.monotonic() + pause
+            self._library_not_before, self._had_driver = time.monotonic() + pause, has_driver(self._root)
             self._tell_problem(problem)
+            if not any(card.maker == "amd" for card in self._cards):
+                self.drop_process()
             return
         self._opened, self.problem = True, ""
         nvidia = sorted((card for card in self._cards if card.maker == "nvidia"), key=lambda card: card.pci)
@@ -203,7 +217,7 @@ class GpuRounds:
             with self._lock:
                 self._cards.append(guess)
         self._before[slot] = guess
-        answer = self._ask(guess, {"ask": "meet", "slot": slot}, READ_S if guess.n_deaths else MEET_S)
+        answer = self._ask(guess, {"ask": "meet", "slot": slot}, READ_S if guess.deaths else MEET_S)
         del self._strangers[slot]
         if answer["error"] is not None:
             self._refused(guess, answer)
@@ -232,19 +246,19 @@ class GpuRounds:
                 elif card.state != "lost" or now >= card.not_before:
                     card.lost(now)
 
-    def _read_all(self, *, details: bool) -> tuple[float, int]:
+    def _read_all(self, *, details: bool, seldom: bool) -> tuple[float, int]:
         cost_ms, n_read = 0.0, 0
         for card in sorted(self._cards, key=lambda one: one.n_failures):
             now = time.monotonic()
             if card.slot is None or not card.due(now):
                 continue
-            seldom = now >= card.seldom_due
-            tiers = ["often", "seldom"] if seldom else ["often"]
+            slow = now >= card.seldom_due and (seldom or not card.seldom_due)
+            tiers = ["often", "seldom"] if slow else ["often"]
             answer = self._ask(card, {"ask": "read", "slot": card.slot, "tiers": tiers, "details": details}, READ_S)
             if answer["error"] is not None:
                 self._refused(card, answer)
                 continue
-            if seldom:
+            if slow:
                 card.seldom_due = now + SELDOM_S
             with self._lock:
                 fresh = card.told(answer, time.monotonic())

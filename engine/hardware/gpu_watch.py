@@ -22,7 +22,9 @@ REST_AFTER_S = 60.0
 BUDGET_MS_PER_S = 5.0
 """What questions to four cards may take of a second; more than twice of it three times in a row halves their rate."""
 MAX_PERIOD_S = 10.0
-LATE_S = 2.5
+RARE_S = 5.0
+"""From this period on (a hidden window, a battery) what changes slowly is asked only once."""
+LATE_S = 1.5
 """Beyond the time between readings: then values count as late."""
 
 
@@ -114,7 +116,7 @@ class GpuWatch:
             started = time.monotonic()
             idle = not self._in_use and started - self._used_at >= self._rest_after_s
             try:
-                self._mind_the_cost(*self._rounds.round(idle=idle, details=self._details))
+                self._mind_the_cost(*self._rounds.round(idle=idle, details=self._details, seldom=self._period_s < RARE_S))
             except Exception:
                 log.exception("a round of the sensors failed")
             self._begun = True

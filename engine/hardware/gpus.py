@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from engine.errors import InvalidRequest
+from engine.hardware.gpu_listing import SILENT, Listed, listed_by_driver
 
 SETTING = "LAYERDECK_GPU"
 EMULATED_BYTES = 24 << 30
@@ -26,7 +27,8 @@ _EMULATE = re.compile(r"emulate(?::(\d+)(?:x(\d+(?:\.\d+)?))?)?")
 class GpuInfo:
     """One GPU by its number among those that CUDA shows us. Bytes are None where nothing tells them.
 
-    read_gbps: of its memory; link_gbps: between it and the memory of `node`; both None where nothing tells them.
+    uuid: as its driver knows it, "" for emulated ones. read_gbps: of its memory; link_gbps: between it and the memory of `node`;
+    both None where nothing tells them.
     """
 
     index: int
@@ -37,6 +39,7 @@ class GpuInfo:
     read_gbps: float | None = None
     link_gbps: float | None = None
     node: int = 0
+    uuid: str = ""
 
     @property
     def capacity(self) -> int:
@@ -71,14 +74,16 @@ def find_gpus(env: Mapping[str, str] = os.environ, root: Path = Path("/")) -> Gp
         return Gpus(_emulated(setting, *emulated.groups()), _missing_package("torch"))
     if setting != "auto":
         raise InvalidRequest(f"{SETTING} is {setting[:40]!r}; use auto, none, emulate or emulate:2 (two emulated GPUs)")
-    listed, problem = _nvml()
+    listed, problem = listed_by_driver(root)
     if not listed:
         listed = _driver_files(root)
     found = _visible(listed, env.get("CUDA_VISIBLE_DEVICES"))
     if not found:
         hidden = "CUDA_VISIBLE_DEVICES hides all GPUs" if listed else ""
         return Gpus((), hidden or problem or "this machine has no NVIDIA GPU with a driver")
-    return Gpus(found, _missing_package("torch", "triton") or _missing_compiler(env))
+    # A driver that hangs on questions would hang on work.
+    silent = problem if problem.startswith(SILENT) else ""
+    return Gpus(found, silent or _missing_package("torch", "triton") or _missing_compiler(env))
 
 
 def _emulated(setting: str, count: str | None, gib: str | None) -> tuple[GpuInfo, ...]:
@@ -103,57 +108,7 @@ def _missing_compiler(env: Mapping[str, str]) -> str:
     return "there is no C compiler, which Triton needs to build its launcher; install gcc (apt-get install gcc libc6-dev)"
 
 
-@dataclass(frozen=True, slots=True)
-class _Listed:
-    uuid: str
-    name: str
-    total_bytes: int | None = None
-    free_bytes: int | None = None
-
-
-def _nvml() -> tuple[list[_Listed], str]:
-    """What the driver's library lists, in order of the PCI bus; or nothing, and why."""
-    try:
-        import pynvml
-    except ImportError:
-        return [], ""
-    try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError as error:
-        return [], _NVML_PROBLEMS.get(getattr(error, "value", 0), f"the NVIDIA driver does not answer ({error})")
-    try:
-        return [_nvml_device(pynvml.nvmlDeviceGetHandleByIndex(i)) for i in range(pynvml.nvmlDeviceGetCount())], ""
-    except pynvml.NVMLError as error:
-        return [], f"the NVIDIA driver does not answer ({error})"
-    finally:
-        pynvml.nvmlShutdown()
-
-
-_NVML_PROBLEMS = {
-    9: "an NVIDIA driver is installed but not loaded; restart the computer",
-    12: "there is no NVIDIA driver; install it to compute on a GPU",
-    18: "the NVIDIA driver was updated while it was in use; restart the computer",
-}
-"""By the number of the error."""
-
-
-def _nvml_device(handle: object) -> _Listed:
-    import pynvml
-
-    name, uuid = pynvml.nvmlDeviceGetName(handle), pynvml.nvmlDeviceGetUUID(handle)
-    try:
-        # The second version counts what the driver keeps for itself as used up, the first as used by programs.
-        memory = pynvml.nvmlDeviceGetMemoryInfo(handle, version=pynvml.nvmlMemory_v2)
-    except (pynvml.NVMLError, AttributeError, TypeError):
-        memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
-    return _Listed(_text(uuid), _text(name), int(memory.total), int(memory.free))
-
-
-def _text(value: str | bytes) -> str:
-    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
-
-
-def _driver_files(root: Path) -> list[_Listed]:
+def _driver_files(root: Path) -> list[Listed]:
     """What the driver's files say: names, no memory."""
     found = []
     for path in sorted((root / "proc/driver/nvidia/gpus").glob("*/information")):
@@ -162,11 +117,11 @@ def _driver_files(root: Path) -> list[_Listed]:
         except OSError:
             continue
         values = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines)}
-        found.append(_Listed(values.get("GPU UUID", ""), values.get("Model", "NVIDIA GPU")))
+        found.append(Listed(values.get("GPU UUID", ""), values.get("Model", "NVIDIA GPU")))
     return found
 
 
-def _visible(listed: list[_Listed], visible: str | None) -> tuple[GpuInfo, ...]:
+def _visible(listed: list[Listed], visible: str | None) -> tuple[GpuInfo, ...]:
     """Those that `CUDA_VISIBLE_DEVICES` shows, in its order: numbers, or beginnings of UUIDs, up to the first that is neither."""
     shown = list(listed)
     if visible is not None:
@@ -178,4 +133,4 @@ def _visible(listed: list[_Listed], visible: str | None) -> tuple[GpuInfo, ...]:
             if not match or match[0] in shown:
                 break
             shown.append(match[0])
-    return tuple(GpuInfo(i, one.name, one.total_bytes, one.free_bytes) for i, one in enumerate(shown))
+    return tuple(GpuInfo(i, one.name, one.total_bytes, one.free_bytes, uuid=one.uuid) for i, one in enumerate(shown))

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 
 def free_bytes(root: Path = Path("/")) -> int:
     """Bytes that can be taken without anything being swapped or killed: free, or cached files. root: where /proc and /sys lie."""
+    import psutil  # not with the module, which a window imports that asks for nothing yet
+
     return min(
-        [_system().available, *(limit - used for limit, used in groups(root))],
+        [psutil.virtual_memory().available, *(limit - used for limit, used in groups(root))],
     )
 
 
 def total_bytes(root: Path = Path("/")) -> int:
     """Bytes of memory that this process can ever have."""
-    return min([_system().total, *(limit for limit, _ in groups(root))])
+    import psutil
+
+    return min([psutil.virtual_memory().total, *(limit for limit, _ in groups(root))])
 
 
 def groups(root: Path) -> Iterator[tuple[int, int]]:
@@ -52,10 +55,3 @@ def _read(path: Path) -> str:
         return path.read_text()
     except (OSError, UnicodeDecodeError):
         return ""
-
-
-def _system() -> Any:
-    # Not with the module: an engine that waits for its first command needs no more than the paths above.
-    import psutil
-
-    return psutil.virtual_memory()

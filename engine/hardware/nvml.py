@@ -13,7 +13,7 @@ from typing import Any
 import pynvml
 
 from engine.hardware import sysfs
-from engine.hardware.nvml_calls import CALLS, NO_FAN, UNSUPPORTED, Call, Shared, Tier
+from engine.hardware.nvml_calls import CALLS, NO_FAN, UNSUPPORTED, Call, Shared, Tier, read_memory
 from engine.hardware.pci import pci_address
 
 LOST = (15, 16)
@@ -67,6 +67,24 @@ def start(*, leave_asleep: bool) -> int:
 def stop() -> None:
     """Closes the library. Raises: NVMLError."""
     pynvml.nvmlShutdown()
+
+
+def listed(n: int) -> list[tuple[str, str, int, int]]:
+    """(UUID, name, bytes of memory, bytes of them free) of each card, by number.
+
+    Raises:
+        NVMLError.
+    """
+    found = []
+    for slot in range(n):
+        handle = pynvml.nvmlDeviceGetHandleByIndex(slot)
+        try:
+            memory = read_memory(handle)
+        except Shared:
+            memory = {"memory_total_bytes": 0, "memory_free_bytes": 0}
+        total, free = int(memory["memory_total_bytes"]), int(memory["memory_free_bytes"])
+        found.append((_uuid(handle), _text(pynvml.nvmlDeviceGetName(handle)), total, free))
+    return found
 
 
 class Card:

@@ -28,7 +28,12 @@ class Call:
     read: Callable[[Any], Values]
 
 
-def _memory(handle: Any) -> Values:
+def read_memory(handle: Any) -> Values:
+    """Memory of a card by its owners.
+
+    Raises:
+        NVMLError. Shared: it has none of its own.
+    """
     try:
         found = pynvml.nvmlDeviceGetMemoryInfo(handle, version=pynvml.nvmlMemory_v2)
     except pynvml.NVMLError as error:
@@ -181,7 +186,7 @@ CALLS = (
         "memory",
         "often",
         ("memory_total_bytes", "memory_used_bytes", "memory_free_bytes", "memory_reserved_bytes"),
-        _memory,
+        read_memory,
     ),
     Call("utilisation", "often", ("busy_percent", "memory_busy_percent"), _utilisation),
     Call(

@@ -13,8 +13,8 @@ from typing import Any
 from engine.hardware.amd import AmdCard
 from engine.spawn import limit_this_process, memory_limit, serve
 
-MEMORY_BYTES = 4 << 30
-"""Of addresses: the library maps far more than it uses."""
+MEMORY_BYTES = 64 << 30
+"""Of addresses: on machines with many cards the library maps far more than it uses."""
 LIMIT_S = 60.0
 """The parent's patience is shorter; this ends us when there is no parent left."""
 
@@ -59,6 +59,23 @@ class Sensors:
             self._open = False
             nvml.stop()
 
+    def list(self, message: Mapping[str, Any]) -> dict[str, Any]:
+        """{cards: [[uuid, name, bytes, bytes free]]}, or {error}. The library is closed again: it would keep cards awake."""
+        import pynvml
+
+        from engine.hardware import nvml
+
+        try:
+            n = nvml.start(leave_asleep=False)
+        except pynvml.NVMLError as error:
+            return {"error": int(error.value), "text": str(error)}
+        try:
+            return {"cards": nvml.listed(n)}
+        except pynvml.NVMLError as error:
+            return {"error": int(error.value), "text": str(error)}
+        finally:
+            nvml.stop()
+
     def meet(self, message: Mapping[str, Any]) -> dict[str, Any]:
         """Makes the acquaintance of a card of NVIDIA's: {key, pci, name, values, missing}, or {error}."""
         import pynvml
@@ -89,7 +106,13 @@ class Sensors:
         return found
 
 
-_QUESTIONS = {"start": Sensors.start, "meet": Sensors.meet, "meet_amd": Sensors.meet_amd, "read": Sensors.read}
+_QUESTIONS = {
+    "start": Sensors.start,
+    "list": Sensors.list,
+    "meet": Sensors.meet,
+    "meet_amd": Sensors.meet_amd,
+    "read": Sensors.read,
+}
 
 
 def _identity(card: Any) -> dict[str, Any]:

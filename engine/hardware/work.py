@@ -8,12 +8,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class DeviceWork:
-    """What one device (`numa0`, `gpu0`) did in the period.
+    """What one device (`numa0`, `gpu0`) did in the period. card: the key of its `GpuSample`, "" for memory and emulated ones.
 
     working_percent: of the period in which it computed for us: neither idle nor waiting for another device.
     token_ms, waiting_ms: of a decode step, computing and waiting for others; None without one in the period.
     read_bytes_per_token, read_bytes_per_s: weights and KV cache; the rate is of the time in which it computed.
-    in_bytes_per_s, out_bytes_per_s: activations and weights that crossed its link.
+    in_bytes_per_s, out_bytes_per_s: activations, and weights that prompts brought, that came over a GPU's link and left by it, of
+    the whole period; None for others, and for a GPU that made no step.
     """
 
     device: str
@@ -24,6 +25,7 @@ class DeviceWork:
     read_bytes_per_s: float | None = None
     in_bytes_per_s: float | None = None
     out_bytes_per_s: float | None = None
+    card: str = ""
 
 
 @dataclass(frozen=True, slots=True)

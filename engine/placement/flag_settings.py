@@ -7,10 +7,10 @@ What they mean is in llama.cpp's `tools/server/README.md` and in ik_llama.cpp's 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
-from dataclasses import replace
+from collections.abc import Iterable
 
-from engine.errors import PlacementError
+from engine.errors import InvalidRequest, PlacementError
+from engine.gguf.overrides import Override, parse_override
 from engine.placement.settings import Settings
 
 _FLAGS: tuple[tuple[tuple[str, ...], str, str], ...] = (
@@ -20,6 +20,10 @@ _FLAGS: tuple[tuple[tuple[str, ...], str, str], ...] = (
     (("-ub", "--ubatch-size"), "ubatch", "a number of tokens"),
     (("--rope-freq-base",), "base", "a number"),
     (("--rope-freq-scale",), "scale", "a number"),
+    (("--rope-scale",), "factor", "a number"),
+    (("--rope-scaling",), "scaling", "none, linear or yarn"),
+    (("--yarn-orig-ctx",), "original", "a number of tokens"),
+    (("--override-kv", "-okv"), "keys", "KEY=TYPE:VALUE,..."),
     (("-m", "--model"), "model", "the path of a model"),
     (("-n", "--predict", "--n-predict"), "tokens", "a number of tokens"),
     (("--host",), "host", "an address"),
@@ -121,54 +125,79 @@ def settings_of(said: Iterable[tuple[str, str]]) -> tuple[Settings, tuple[str, .
     Raises:
         PlacementError: a value that means nothing; one sentence.
     """
-    found, flags, notes = Settings(), dict[str, str](), []
-    values: dict[str, float] = {}
+    texts, flags, notes, overrides = dict[str, str](), dict[str, str](), list[str](), list[Override]()
+    numbers, reals = dict[str, int](), dict[str, float]()
     for flag, text in said:
         name = _NAMES[flag]
         flags[name] = flag
-        if name == "model":
-            found = replace(found, model_path=text)
-        elif name == "host":
-            found = replace(found, host=text)
+        if name == "keys":
+            overrides += _keys(flag, text)
+        elif name in ("model", "host"):
+            texts[name] = text
+        elif name == "scaling":
+            texts[name] = _scaling(flag, text)
         else:
-            values[name] = _READ[name](flag, text)
-    numbers = {name: int(value) for name, value in values.items() if name not in ("base", "scale")}
-    if (context := numbers.get("context")) is not None:
-        if context <= 0:
-            notes.append(
-                f"{flags['context']} {context}: the model's whole context is meant; here 0 ends at 8192, so give a number"
-            )
-        else:
-            found = replace(found, n_ctx=context)
-    if "batch" in numbers or "ubatch" in numbers:
-        found = replace(found, prefill_chunk=max(1, min(numbers.get("batch", _BATCH), numbers.get("ubatch", _UBATCH))))
-    found = replace(
-        found,
-        n_threads=threads if (threads := numbers.get("threads", 0)) > 0 else None,
-        max_tokens=tokens if (tokens := numbers.get("tokens", 0)) > 0 else None,
-        port=numbers.get("port"),
-        overrides=rope_overrides(values.get("base"), values.get("scale")),
+            first, comma, _ = text.partition(",")  # llama-bench takes several, to measure each
+            if comma:
+                notes.append(f"{flag} {text[:40]}: the first of several values is taken")
+            if name in _RANGES:
+                numbers[name] = _whole(flag, first, *_RANGES[name])
+            else:
+                reals[name] = _real(flag, first)
+    context = numbers.get("context")
+    if context is not None and context <= 0:
+        notes.append(f"{flags['context']} {context}: the model's whole context is meant; here 0 ends at 8192, so give a number")
+    chunk = min(numbers.get("batch", _BATCH), numbers.get("ubatch", _UBATCH))
+    rope = rope_overrides(
+        reals.get("base"), reals.get("scale"), reals.get("factor"), texts.get("scaling"), numbers.get("original")
     )
-    return found, tuple(notes)
+    return Settings(
+        n_threads=_positive(numbers.get("threads")),
+        n_ctx=_positive(context),
+        prefill_chunk=max(1, chunk) if "batch" in numbers or "ubatch" in numbers else None,
+        overrides=tuple(dict((*rope, *overrides)).items()),
+        model_path=texts.get("model", ""),
+        max_tokens=_positive(numbers.get("tokens")),
+        host=texts.get("host", ""),
+        port=numbers.get("port"),
+    ), tuple(notes)
 
 
-def rope_overrides(base: float | None, scale: float | None) -> tuple[tuple[str, bool | int | float | str], ...]:
-    """A base and a scale of rotations as keys of the file, where they are not what `the model's own` is written as."""
-    found: list[tuple[str, bool | int | float | str]] = []
+def rope_overrides(
+    base: float | None, scale: float | None, factor: float | None = None, scaling: str | None = None, original: int | None = None
+) -> tuple[Override, ...]:
+    """What is said of rotations as keys of the file. scale: of frequencies; factor: its reverse, by which the context grows."""
+    found: list[Override] = []
     if base:
         found.append(("rope.freq_base", base))
-    if scale and scale != 1.0:
-        found += [("rope.scaling.type", "linear"), ("rope.scaling.factor", 1.0 / scale)]
+    grown = factor or (1.0 / scale if scale else 1.0)
+    if grown != 1.0:
+        found += [("rope.scaling.type", scaling or "linear"), ("rope.scaling.factor", grown)]
+    elif scaling is not None:
+        found.append(("rope.scaling.type", scaling))
+    if original:
+        found.append(("rope.scaling.original_context_length", original))
     return tuple(found)
 
 
-def _whole(least: int, most: int) -> Callable[[str, str], float]:
-    def read(flag: str, text: str) -> float:
-        if re.fullmatch(r"[+-]?\d{1,9}", text.strip()) is None or not least <= int(text) <= most:
-            raise PlacementError(f"{flag} {text[:40]!r} is not understood; it takes {SETTINGS[flag]}")
-        return int(text)
+def _keys(flag: str, text: str) -> list[Override]:
+    """Keys of the file with values, apart by commas."""
+    try:
+        return [parse_override(one) for one in text.split(",")]
+    except InvalidRequest as error:
+        raise PlacementError(f"{flag} {text[:80]!r} is not understood; it takes {SETTINGS[flag]}") from error
 
-    return read
+
+def _scaling(flag: str, text: str) -> str:
+    if text not in ("none", "linear", "yarn"):
+        raise PlacementError(f"{flag} {text[:40]!r} is unknown; it takes {SETTINGS[flag]}")
+    return text
+
+
+def _whole(flag: str, text: str, least: int, most: int) -> int:
+    if re.fullmatch(r"[+-]?\d{1,9}", text.strip()) is None or not least <= int(text) <= most:
+        raise PlacementError(f"{flag} {text[:40]!r} is not understood; it takes {SETTINGS[flag]}")
+    return int(text)
 
 
 def _real(flag: str, text: str) -> float:
@@ -181,13 +210,18 @@ def _real(flag: str, text: str) -> float:
     return value
 
 
-_READ: dict[str, Callable[[str, str], float]] = {
-    "threads": _whole(-1, 1 << 20),
-    "context": _whole(-1, 1 << 30),
-    "batch": _whole(1, 1 << 30),
-    "ubatch": _whole(1, 1 << 30),
-    "tokens": _whole(-2, 1 << 30),
-    "port": _whole(0, 65535),
-    "base": _real,
-    "scale": _real,
+def _positive(number: int | None) -> int | None:
+    """The number, None where the tool itself chooses."""
+    return number if number is not None and number > 0 else None
+
+
+_RANGES = {
+    "threads": (-1, 1 << 20),
+    "context": (-1, 1 << 30),
+    "batch": (1, 1 << 30),
+    "ubatch": (1, 1 << 30),
+    "tokens": (-2, 1 << 30),
+    "port": (0, 65535),
+    "original": (0, 1 << 30),
 }
+"""What whole numbers may be."""

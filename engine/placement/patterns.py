@@ -21,10 +21,14 @@ _CLASS = re.compile(r"\[:(\w+):\]")
 _COUNT = re.compile(r"\{\d+(,\d*)?\}")
 _REPEAT = re.compile(r"[*+]|\{\d+,\d*\}|\{\d{2,}\}")
 _PART = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\{\d*,?\d*\}|.", re.DOTALL)
+_IN_SET = re.compile(r"\\.|[\[&~|]", re.DOTALL)
 MAX_REPEATS = 4
 """Unlimited repeats in a pattern: with more, or one within another, a search may take hours. Published ones have three."""
 MAX_OPTIONAL = 8
 """Parts that may be there or not: each may double the ways to match."""
+MAX_CHOICES = 8
+"""Groups of alternatives behind each other: names may be cut into them in as many ways as there are. Published ones have
+three."""
 MAX_LENGTH = 20_000
 _SAME_ESCAPES = frozenset("bBdDsSwWnrtvf0123456789")
 
@@ -43,11 +47,18 @@ def compile_pattern(pattern: str) -> re.Pattern[str]:
 def compile_python(pattern: str) -> re.Pattern[str]:
     """A pattern of Python's to `search` names with. Raises: PlacementError, see `compile_pattern`."""
     _check_length(pattern)
-    return _compiled(pattern, _PART.findall(pattern))
+    return _compiled(pattern, [_plain_set(part) if part.startswith("[") else part for part in _PART.findall(pattern)])
+
+
+def _plain_set(part: str) -> str:
+    """A set in square brackets in which nothing is what later versions of `re` may take for an operation of sets."""
+    return part[0] + _IN_SET.sub(lambda found: found[0] if found[0].startswith("\\") else f"\\{found[0]}", part[1:])
 
 
 def _compiled(pattern: str, parts: list[str]) -> re.Pattern[str]:
     _check_repeats(pattern, parts)
+    if any(part.startswith("[") and "--" in re.sub(r"\\.", "x", part) for part in parts):
+        raise _refused(pattern, "two dashes in square brackets mean other things in other places")
     try:
         return re.compile("".join(parts))
     except (re.error, RecursionError, OverflowError) as error:
@@ -70,28 +81,59 @@ def _translated(pattern: str) -> list[str]:
     return parts
 
 
+class _Group:
+    """What an open group of a pattern holds. ways: whether it can match in several ways; split: whether it has alternatives;
+    now, worst: of the alternative that is read and of the worst, how many repeats, optional parts and groups of alternatives
+    follow each other."""
+
+    def __init__(self) -> None:
+        self.ways = self.split = False
+        self.now, self.worst = [0, 0, 0], [0, 0, 0]
+
+    def count(self, what: int, n: int = 1) -> None:
+        """Adds to the alternative that is read."""
+        self.now[what] += n
+
+    def end(self) -> list[int]:
+        """Ends an alternative; the worst so far."""
+        self.worst = list(map(max, self.worst, self.now))
+        self.now = [0, 0, 0]
+        return self.worst
+
+
+_REPEATS, _OPTIONAL, _CHOICES = range(3)
+
+
 def _check_repeats(pattern: str, parts: list[str]) -> None:
     """Refuses what a backtracking search cannot do in time. parts: each one character, escape, set or count."""
-    closed, repeats, optional = False, 0, 0
-    inside = [False]  # whether the group that is open can match in several ways, and those around it
+    closed, groups = False, [_Group()]
     for part, before in zip(parts, ["", *parts], strict=False):
+        top = groups[-1]
         if part == "(":
-            inside.append(False)
-        elif part == ")" and len(inside) > 1:
-            closed = inside.pop()
-            inside[-1] |= closed
+            groups.append(_Group())
+        elif part == ")" and len(groups) > 1:
+            inner = groups.pop()
+            closed = inner.ways
+            for what, n in enumerate(inner.end()):
+                groups[-1].count(what, n)
+            groups[-1].count(_CHOICES, int(inner.split))
+            groups[-1].ways |= closed
         elif part == "|":
-            inside[-1] = True
+            top.end()
+            top.ways = top.split = True
         elif _REPEAT.fullmatch(part):
             if before == ")" and closed:
                 raise _refused(pattern, "a repeat of what repeats or has alternatives takes too long to search")
-            repeats, inside[-1] = repeats + 1, True
+            top.count(_REPEATS)
+            top.ways = True
         elif part == "?" and before not in ("", "(", "*", "+", "?", "}") and not _COUNT.fullmatch(before):
-            optional, inside[-1] = optional + 1, True
-    if repeats > MAX_REPEATS:
-        raise _refused(pattern, f"more than {MAX_REPEATS} repeats take too long to search")
-    if optional > MAX_OPTIONAL:
-        raise _refused(pattern, f"more than {MAX_OPTIONAL} optional parts take too long to search")
+            top.count(_OPTIONAL)
+            top.ways = True
+    worst = groups[0].end()
+    limits = ((MAX_REPEATS, "repeats"), (MAX_OPTIONAL, "optional parts"), (MAX_CHOICES, "groups of alternatives"))
+    for n, (most, name) in zip(worst, limits, strict=True):
+        if n > most:
+            raise _refused(pattern, f"more than {most} {name} take too long to search")
 
 
 def _next(pattern: str, at: int) -> tuple[int, str]:

@@ -14,7 +14,7 @@ from engine.program.plan import Lane, Plan
 from engine.runtime.buckets import pick
 from engine.runtime.choices import StepChoices
 from engine.runtime.cpu_programs import CpuPrograms, not_finite, refused
-from engine.runtime.measured import StepTimes, cpu_part
+from engine.runtime.measured import Crossed, StepTimes, cpu_part
 from engine.runtime.pool_keeper import PoolKeeper
 from engine.runtime.residency import Holding
 from engine.runtime.source import ModelSource
@@ -29,6 +29,7 @@ class PlanRunner(Protocol):
     profile: bool
     measure: bool
     measured: StepTimes | None
+    crossed: Crossed
     last_step_s: float
     choices: StepChoices
     pools: PoolKeeper | None
@@ -45,6 +46,13 @@ class PlanRunner(Protocol):
 
     def holdings(self) -> tuple[Holding, ...]:
         """What is held on GPUs by now."""
+
+    @property
+    def is_cold(self) -> bool:
+        """Whether some kind of decode step would first have to be compiled."""
+
+    def warm_next(self) -> None:
+        """Compiles one."""
 
     def settle(self) -> None:
         """What this was built beside is about to go."""
@@ -73,6 +81,7 @@ class Executor:
         self.last_step_s = 0.0
         self.profile = self.measure = False
         self.measured: StepTimes | None = None
+        self.crossed: Crossed = {}
         self._times: tuple[tuple[str, float], ...] = ()
         self.choices = choices
         self.pools: PoolKeeper | None = None
@@ -133,6 +142,14 @@ class Executor:
     def holdings(self) -> tuple[Holding, ...]:
         """Nothing is held on GPUs."""
         return ()
+
+    @property
+    def is_cold(self) -> bool:
+        """Everything was compiled when it was made."""
+        return False
+
+    def warm_next(self) -> None:
+        """Nothing to do."""
 
     def settle(self) -> None:
         """Nothing is taken from others later."""

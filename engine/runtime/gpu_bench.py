@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from engine.graph.ops import Buffer
-from engine.program.lane_ops import Turn, Weight
+from engine.program.lane_ops import LaneRoute, Turn, Weight
 from engine.program.lane_transfer import Choice, LaneRecv, LaneSend
 from engine.program.plan import Lane
 from engine.runtime.expert_slots import ExpertSlots
@@ -16,7 +16,7 @@ from engine.runtime.gpu_buffers import LaneTensors
 from engine.runtime.gpu_cache import GpuCache
 from engine.runtime.gpu_weights import GpuWeights
 from engine.triton_kernels.kernels import Kernels
-from engine.triton_kernels.tensors import Acts, Matrix, NormWeight, StepInputs, Tally
+from engine.triton_kernels.tensors import Acts, Matrix, NormWeight, Pooled, StepInputs, Tally
 from engine.triton_kernels.tensors import Choice as Chosen
 
 Run = Callable[[], None]
@@ -89,6 +89,12 @@ class Bench:
         found = self.resident.pools
         assert found is not None, "a pool that was not made"
         return found
+
+    def pooled(self, op: LaneRoute) -> Pooled | None:
+        """Where a router tells who computes what it chose."""
+        if op.pool is None:
+            return None
+        return Pooled(self.pools.slot_of(op.unit.layer), self.of(op.pool.here), self.of(op.pool.there))
 
     def turn(self, turn: Turn) -> NormWeight | None:
         return None if turn.norm is None else self.resident.weights.norm(turn.norm)

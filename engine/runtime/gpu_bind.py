@@ -34,7 +34,6 @@ from engine.program.lane_transfer import LaneRecv, LaneSend
 from engine.runtime.gpu_bench import Bench, Run
 from engine.runtime.gpu_buffers import late_buffers
 from engine.runtime.gpu_joined import joined
-from engine.triton_kernels.tensors import Pooled
 
 NOTHING = "nothing"
 """The name of calls that do nothing: what they stand for is not wanted, or done by an earlier one."""
@@ -139,7 +138,7 @@ def _route(at: Bench, op: LaneRoute) -> Run:
         at.chosen(op.choice),
         op.routing,
         at.noted(op.unit.layer, len(at.of(op.router.out))),
-        None if op.pool is None else Pooled(at.pools.slot_of(op.unit.layer), at.of(op.pool.here), at.of(op.pool.there)),
+        at.pooled(op),
     )
 
 

@@ -7,9 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from engine.arch.spec import DeltaNet, HeadMatrices
+from engine.arch.spec import HeadMatrices
 from engine.errors import Cancelled, OutOfMemory
-from engine.estimate.states import MAX_SNAPSHOT_BYTES, SNAPSHOT_SHARE
 from engine.placement.options import LoadOptions
 from engine.placement.placement import Gpu, Numa, Placement, WorkerPlan
 from engine.program.lane_ops import LaneEmbed, LaneOp, LaneRows
@@ -39,7 +38,7 @@ from engine.runtime.pinned import Pinned
 from engine.runtime.placed import Placed
 from engine.runtime.residency import Holding
 from engine.runtime.source import Building, ModelSource
-from engine.runtime.states import StatePool, plan_slots, snapshot_budget
+from engine.runtime.states import StatePool, plan_slots
 from engine.runtime.stream_choice import StreamChoice
 from engine.runtime.stream_plan import load_of, streamed_plan, without_room
 
@@ -91,7 +90,7 @@ def load_placed(source: ModelSource, placement: Placement, building: Building, b
     kept = (None, None) if beside is None else (beside.cache, beside.states)
     cache = KvCache(spec, source.n_ctx, *kinds, source.chunk, layers=cpu_layers, beside=kept[0])
     undo.append(cache.close)
-    slots = beside.state_slots if beside is not None else plan_slots(spec, _snapshot_budget(source, devices, cpu_layers))
+    slots = beside.state_slots if beside is not None else plan_slots(spec, source.snapshot_budget)
     states = StatePool(spec, slots[0], layers=cpu_layers, beside=kept[1])
     undo.append(states.close)
     scratch = tuple(group.n_blocks for group in cache.groups) or (0,)
@@ -230,15 +229,6 @@ def workers_beside(workers: WorkerPlan, ops: Sequence[LaneOp], options: LoadOpti
         return workers
     too_many = max(0, LEFT_TO_DRIVERS - len(workers.kept))
     return WorkerPlan(workers.cores[: max(1, len(workers.cores) - too_many)], workers.kept)
-
-
-def _snapshot_budget(source: ModelSource, devices: tuple[GpuDevice, ...], cpu_layers: frozenset[int]) -> int:
-    """Snapshots lie where the states of their layers lie: on a GPU they take no more of it than of the machine's memory."""
-    budget = snapshot_budget(source.options.snapshot_bytes)
-    states = {block.index for block in source.spec.blocks if isinstance(block.mixer, DeltaNet)}
-    if source.options.snapshot_bytes or states <= cpu_layers:
-        return budget
-    return min(budget, MAX_SNAPSHOT_BYTES, *(int(SNAPSHOT_SHARE * device.capacity) for device in devices))
 
 
 def _bring(

@@ -1,4 +1,5 @@
-"""What one step took by device and op: taken when the executor is asked to `measure`, which costs a clock reading an op."""
+"""What one step took by device and op, taken when the executor is asked to `measure`, which costs a clock reading an op; and what
+crossed the links of GPUs."""
 
 from __future__ import annotations
 
@@ -8,8 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from engine.program.lane_transfer import LaneRecv
-from engine.program.plan import Lane
+from engine.graph.ops import Buffer
+from engine.placement.placement import Gpu
+from engine.program.lane_transfer import LaneRecv, LaneSend
+from engine.program.plan import Lane, Plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +58,26 @@ def in_turns(spent: Iterable[tuple[str, float]], total_s: float) -> tuple[PartTi
     for device, seconds in spent:
         sums[device] = sums.get(device, 0.0) + seconds
     return tuple(PartTime(device, seconds, max(0.0, total_s - seconds)) for device, seconds in sums.items())
+
+
+Crossed = dict[str, tuple[int, int]]
+"""Bytes that came to and left each GPU."""
+
+
+def crossing(plan: Plan) -> Crossed:
+    """Activations of one row that cross the link of each GPU."""
+    found: Crossed = {}
+    for lane in plan.lanes:
+        if isinstance(lane.device, Gpu):
+            come = sum(_row_bytes(op.buffers) for op in lane.ops if isinstance(op, LaneRecv))
+            left = sum(_row_bytes(op.buffers) for op in lane.ops if isinstance(op, LaneSend))
+            found[str(lane.device)] = come, left
+    return found
+
+
+def _row_bytes(buffers: tuple[Buffer, ...]) -> int:
+    """All are of 4-byte values."""
+    return 4 * sum(buffer.width for buffer in buffers)
 
 
 class Timing:

@@ -236,6 +236,8 @@ class Move:
         self._written = None
         then.states.go_on(now.states)
         then.executor.profile = now.executor.profile
+        if now.executor.pools is not None and then.executor.pools is not None:
+            then.executor.pools.use(now.executor.pools.mode)  # filled as the placement says, they learn anew
         then.executor.settle()
         if now.programs is not None and then.programs is not None:
             then.programs.take_team(now.programs)

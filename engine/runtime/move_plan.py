@@ -10,7 +10,7 @@ from engine.arch.spec import ModelSpec
 from engine.arch.units import UnitId
 from engine.errors import PlacementError
 from engine.placement.placement import Device, Gpu, Numa, Placement, units_of
-from engine.placement.pools import with_sensible_pools
+from engine.placement.pools import check_pools, with_sensible_pools
 
 
 def check_move(spec: ModelSpec, now: Placement, then: Placement) -> None:
@@ -25,6 +25,7 @@ def check_move(spec: ModelSpec, now: Placement, then: Placement) -> None:
     for unit, device in then.units:
         if unit.kind in ("kv", "state") and device != then.device_of(UnitId("mixer", unit.layer)):
             raise PlacementError(f"{unit} is on {device} and the attention that reads it is not; move both")
+    check_pools(then, spec, "the placement")
 
 
 def moved_units(now: Placement, then: Placement) -> tuple[tuple[UnitId, Device, Device], ...]:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from engine.arch.spec import ModelSpec
+from engine.estimate.states import snapshot_budget_of
 from engine.gguf.info import GgufFile
 from engine.graph.ops import Graph
 from engine.hardware.machine import Machine
@@ -39,6 +40,11 @@ class ModelSource:
     def chunk(self) -> int:
         """Most tokens of a prompt in one step."""
         return min(self.options.prefill_chunk, self.n_ctx)
+
+    @property
+    def snapshot_budget(self) -> int:
+        """Bytes that snapshots of states may take, wherever they lie."""
+        return snapshot_budget_of(self.machine, self.options.snapshot_bytes)
 
     @property
     def formats(self) -> dict[str, str]:

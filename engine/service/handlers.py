@@ -29,6 +29,7 @@ from engine.api.events import (
 )
 from engine.errors import Cancelled, EngineError, InvalidRequest
 from engine.service.expert_handlers import EXPERT_HANDLERS
+from engine.service.holdings import off_node_share
 from engine.service.loaded import Loaded, holdings_of, load, open_file
 from engine.service.migration import Migration
 from engine.service.sensor_feed import SensorFeed
@@ -123,7 +124,8 @@ def handle_apply(state: State, command: ApplyPlacement) -> None:
 def handle_holdings(state: State, command: AskHoldings) -> None:
     """Tells what the model holds by now."""
     loaded = _loaded(state)
-    state.emit(Holdings(command.request_id, holdings_of(loaded.model), loaded.holding.trends()))
+    share = off_node_share(loaded.model.places)
+    state.emit(Holdings(command.request_id, holdings_of(loaded.model), loaded.holding.trends(), share))
     state.emit(Finished(command.request_id, "done"))
 
 

@@ -6,13 +6,14 @@ from __future__ import annotations
 import sys
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 
 from engine.api.values import HoldingTrend
+from engine.hardware.page_nodes import PAGE, nodes_of
 from engine.placement.placement import Device, Gpu, Numa
 from engine.runtime.loaded_model import LoadedModel
 
@@ -22,6 +23,8 @@ KEPT = 360
 """Looks that count: an hour of them."""
 GROWN_BYTES = 256 << 20
 """What libraries, allocators and the rest of the program may take beside the ledger before it is called growth."""
+SAMPLED_PAGES = 1024
+"""Pages whose node is asked for: a tenth of a millisecond for a few hundred of them."""
 LEAST_SPAN_S = 120.0
 """A shorter time tells nothing about a slope."""
 
@@ -73,6 +76,18 @@ class HoldingWatch:
                 "load the model again if it goes on"
             )
         return HoldingTrend(str(device), last.held[device], slope, span, sentence)
+
+
+def off_node_share(
+    places: Sequence[tuple[int, int, int]], look: Callable[[Sequence[int]], list[int | None]] = nodes_of
+) -> float | None:
+    """Of some pages of (node, address, bytes), the part that is on another node than meant; None: of none it is known."""
+    total = sum(nbytes for _, _, nbytes in places)
+    step = max(PAGE, total // SAMPLED_PAGES)
+    wanted = [(node, address + at) for node, address, nbytes in places for at in range(0, nbytes, step)]
+    found = look([address for _, address in wanted])
+    known = [is_on == node for (node, _), is_on in zip(wanted, found, strict=True) if is_on is not None]
+    return known.count(False) / len(known) if known else None
 
 
 def known_bytes(model: LoadedModel) -> dict[Device, int]:

@@ -20,7 +20,9 @@ from engine.gguf.info import GgufFile
 from engine.gguf.overrides import Override, override
 from engine.gguf.reader import read_gguf
 from engine.graph.build import build_graph
+from engine.hardware.gpus import find_gpus
 from engine.hardware.topology_read import topology
+from engine.placement.placement import Gpu
 from engine.runtime.fallbacks import fallbacks_of
 from engine.runtime.kv_cache import token_bytes
 from engine.runtime.loader import LoadedModel
@@ -119,20 +121,26 @@ def load(
     info = model_info(file, spec, path)
     warnings = opened.warnings + info.warnings + too_many_threads(options.n_threads)
     info = replace(info, n_ctx=model.n_ctx, isa=active_isa(), warnings=warnings)
-    meter = WorkMeter(model, partial(_reads, model, file, options))
+    meter = WorkMeter(model, partial(_reads, model, file, options), partial(_cards, model))
     return Loaded(
         model=model,
         tokenizer=tokenizer,
         prompts=PromptBuilder(tokenizer, templates, template_of(file)),
-        session=Session(meter, tokenizer, options.prefill_chunk, emit),
+        session=Session(meter, tokenizer, model.chunk, emit),
         info=lying(info, model),
         templates=templates,
         warming=warming,
-        prefill_chunk=options.prefill_chunk,
+        prefill_chunk=model.chunk,
         holding=HoldingWatch(model),
         meter=meter,
         kv_bytes_per_token=sum(token_bytes(spec, options.k_type, options.v_type)),
     )
+
+
+def _cards(model: LoadedModel) -> Mapping[str, str]:
+    """The UUID of each GPU that the model lies on, where it is a real one."""
+    used = {str(device) for device, _, _ in model.shares if isinstance(device, Gpu)}
+    return {f"gpu{one.index}": one.uuid for one in find_gpus().found if f"gpu{one.index}" in used} if used else {}
 
 
 def _reads(model: LoadedModel, file: GgufFile, options: LoadOptions) -> Mapping[str, TokenReads]:

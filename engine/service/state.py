@@ -17,6 +17,8 @@ from engine.service.migration import LOOK_S, Migration
 from engine.service.sensor_feed import SensorFeed
 from kernels_pyx.executor import AbortFlag
 
+HOLDINGS_LOOK_S = 10.0
+"""While somebody watches the machine, an idle engine looks so often at what its model holds."""
 OWNER_LOOKS_S = 5.0
 """Who has taken memory from the system looks so often whether it should give some back."""
 
@@ -53,13 +55,19 @@ class State:
 
     def follow_move(self) -> None:
         """Between two steps: carries on with a placement that is being applied."""
-        if self.migration is not None and self.migration.poll():
-            self.migration = None
+        if self.migration is None or not self.migration.poll():
+            return
+        self.migration = None
+        self.tell_feed()
+        pools = None if self.loaded is None else self.loaded.model.pools
+        if pools is None or not pools.comparing:
+            self.comparison = None  # it went with the pools it was about
 
     def breathe(self) -> None:
         """Called now and then in a long command: queued requests that were cancelled end."""
         for command in self.mailbox.take_cancelled():
             self.emit(Finished(command.request_id, "done" if isinstance(command, Cancel) else "cancelled"))
+        self.look()
 
     def look(self) -> None:
         """Looks at what the model holds, when that is due."""
@@ -93,12 +101,15 @@ class State:
             return 0
         if self.migration is not None:
             return LOOK_S
-        waits: list[float] = []
+        waits = [HOLDINGS_LOOK_S] if self.loaded is not None and self.feed is not None else []
         if self.loaded is not None and self.expert_watch is not None and self.loaded.model.experts is not None:
             untold = self.loaded.model.experts.n_tokens != self.expert_watch.told
             waits += [max(0.0, self.expert_watch.due - time.monotonic())] * untold
         if self.loaded is not None and self.loaded.model.owns:
             waits.append(OWNER_LOOKS_S)
+        warm_in_s = None if self.loaded is None else self.loaded.model.warm_in_s
+        if warm_in_s is not None:
+            waits.append(warm_in_s)
         return min(waits, default=None)
 
     def drop_model(self) -> None:

@@ -78,6 +78,8 @@ class Kernels(Protocol):
         scores: Tensor,
         choice: Choice,
         routing: Routing,
+        tally: Tally | None = None,
+        pool: Pooled | None = None,
     ) -> bool:
         """`prepare` of all rows of x, and `route` of them, in one. False: there is no kernel for it, and nothing was done."""
 

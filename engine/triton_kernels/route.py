@@ -170,7 +170,7 @@ def _choose_rows(
     )  # fmt: skip
 
 
-def _noted(choice: Choice, tally: Tally | None, pool: Pooled | None) -> tuple[Tensor, ...]:
+def noted(choice: Choice, tally: Tally | None, pool: Pooled | None) -> tuple[Tensor, ...]:
     """Where else the choice goes: ids, counts, slots and both sides of a pool; for what is not there, something not touched."""
     tally, none = tally or Tally(None, None), choice.chosen
     ids, counts = (none if tensor is None else tensor for tensor in (tally.ids, tally.counts))
@@ -219,7 +219,7 @@ def route_few(
     tile = tile or Tile(1, 128, 1)
     _route_few[(triton.cdiv(n_experts, tile.rows),)](
         *few_rows(acts), n_rows, weights_of(router), scores if bias is None else bias, arrivals, scores,
-        scores if pick_bias is None else pick_bias, choice.chosen, choice.weights, *_noted(choice, tally, pool), scores.stride(0),
+        scores if pick_bias is None else pick_bias, choice.chosen, choice.weights, *noted(choice, tally, pool), scores.stride(0),
         FORMAT=router.format, RB=router.row_bytes, BIAS=bias is not None, F32=acts.codes is None, K=router.n_in,
         M=triton.next_power_of_2(n_rows), R=tile.rows, H=tile.pairs, ASM=asm, EARLY=early,
         **_constants(routing, n_experts, choice.chosen.shape[1], pick_bias, tally, pool), **launched(early), num_warps=tile.warps,
@@ -237,6 +237,6 @@ def choose_rows(
     """The choice from scores [n_rows, n_experts], a program a row."""
     n_rows, n_experts = scores.shape
     _choose_rows[(n_rows,)](
-        scores, scores if pick_bias is None else pick_bias, choice.chosen, choice.weights, *_noted(choice, tally, pool), n_rows,
+        scores, scores if pick_bias is None else pick_bias, choice.chosen, choice.weights, *noted(choice, tally, pool), n_rows,
         scores.stride(0), **_constants(routing, n_experts, choice.chosen.shape[1], pick_bias, tally, pool), num_warps=1,
     )  # fmt: skip

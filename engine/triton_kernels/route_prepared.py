@@ -16,8 +16,8 @@ from engine.triton_kernels.formats import BLOCKS
 from engine.triton_kernels.gemv import launched, weights_of
 from engine.triton_kernels.products import float_pointer
 from engine.triton_kernels.quantise import store_acts
-from engine.triton_kernels.route import _MIN_WEIGHT, keys_of, likely
-from engine.triton_kernels.tensors import HALVED, Acts, Choice, Matrix, NormWeight
+from engine.triton_kernels.route import _MIN_WEIGHT, keys_of, likely, noted
+from engine.triton_kernels.tensors import HALVED, Acts, Choice, Matrix, NormWeight, Pooled, Tally
 
 MOST_EXPERTS = 256
 """So many are ranked by comparing each with each; more are picked one after another, see `route`."""
@@ -34,9 +34,9 @@ def _row(x, x_step, row, w, inside, j, eps, K: tl.constexpr, NORM: tl.constexpr)
 
 @triton.jit
 def _choose_ranked(
-    scores, pick_bias, chosen, weights, row, scores_step,
+    scores, pick_bias, chosen, weights, ids_out, counts, slot_of, here, there, row, scores_step,
     N_EXPERTS: tl.constexpr, N_USED: tl.constexpr, GATING: tl.constexpr, NORM: tl.constexpr, SCALE: tl.constexpr,
-    PICK: tl.constexpr, E: tl.constexpr,
+    PICK: tl.constexpr, IDS: tl.constexpr, COUNTS: tl.constexpr, POOL: tl.constexpr, E: tl.constexpr,
 ):  # fmt: skip
     """Ids and weights of one row; see `engine.triton_kernels.route`."""
     e = tl.arange(0, E)
@@ -58,17 +58,27 @@ def _choose_ranked(
         weight = picked / tl.sum(picked, 0)
     if NORM:
         weight = weight / tl.maximum(tl.sum(tl.where(used, weight, 0.0), 0), _MIN_WEIGHT)
-    tl.store(chosen + row * N_USED + rank, e, mask=used)
-    tl.store(weights + row * N_USED + rank, weight * SCALE, mask=used)
+    at = row * N_USED + rank
+    tl.store(chosen + at, e, mask=used)
+    tl.store(weights + at, weight * SCALE, mask=used)
+    if IDS:
+        tl.store(ids_out + at, e, mask=used)
+    if COUNTS:
+        tl.atomic_add(counts + e, 1, mask=used, sem="relaxed")
+    if POOL:
+        slot = tl.load(slot_of + e, mask=used, other=-1)
+        tl.store(here + at, slot, mask=used)
+        tl.store(there + at, tl.where(slot < 0, e, -1), mask=used)
 
 
 @triton.jit
 def _prepare_route(
-    x, weight, W, B, arrivals, scores, pick_bias, chosen, weights, values, codes, scales, sums, n_rows, x_step, scores_step, eps,
+    x, weight, W, B, arrivals, scores, pick_bias, chosen, weights, ids_out, counts, slot_of, here, there,
+    values, codes, scales, sums, n_rows, x_step, scores_step, eps,
     FORMAT: tl.constexpr, RB: tl.constexpr, BIAS: tl.constexpr, K: tl.constexpr, BLOCK: tl.constexpr, R: tl.constexpr,
     NORMED: tl.constexpr, VALUES: tl.constexpr, CODES: tl.constexpr, HALVED: tl.constexpr,
     N_EXPERTS: tl.constexpr, N_USED: tl.constexpr, GATING: tl.constexpr, NORM: tl.constexpr, SCALE: tl.constexpr,
-    PICK: tl.constexpr, E: tl.constexpr, EARLY: tl.constexpr,
+    PICK: tl.constexpr, IDS: tl.constexpr, COUNTS: tl.constexpr, POOL: tl.constexpr, E: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
     """R experts' scores of all rows a program, or, in the last programs, one row."""
     N_SCORES: tl.constexpr = (N_EXPERTS + R - 1) // R
@@ -98,8 +108,9 @@ def _prepare_route(
             tl.store(arrivals, 0)
             for row in range(0, n_rows):
                 _choose_ranked(
-                    scores, pick_bias, chosen, weights, row, scores_step, N_EXPERTS, N_USED, GATING, NORM, SCALE, PICK, E
-                )
+                    scores, pick_bias, chosen, weights, ids_out, counts, slot_of, here, there, row, scores_step,
+                    N_EXPERTS, N_USED, GATING, NORM, SCALE, PICK, IDS, COUNTS, POOL, E,
+                )  # fmt: skip
     else:
         if EARLY:
             tl.extra.cuda.gdc_wait()
@@ -126,6 +137,8 @@ def prepare_route(
     choice: Choice,
     routing: Routing,
     arrivals: Tensor,
+    tally: Tally | None = None,
+    pool: Pooled | None = None,
     *,
     early: bool = False,
     experts: int = 1,
@@ -136,10 +149,13 @@ def prepare_route(
     given = [x if tensor is None else tensor for tensor in (acts.values, acts.codes, acts.scales, acts.sums)]
     _prepare_route[(triton.cdiv(n_experts, experts) + n_rows,)](
         x, x if norm is None else norm.weight, weights_of(router), scores if bias is None else bias, arrivals, scores,
-        scores if pick_bias is None else pick_bias, choice.chosen, choice.weights, *given, n_rows, x.stride(0), scores.stride(0),
+        scores if pick_bias is None else pick_bias, choice.chosen, choice.weights, *noted(choice, tally, pool),
+        *given, n_rows, x.stride(0), scores.stride(0),
         0.0 if norm is None else norm.eps, FORMAT=router.format, RB=router.row_bytes, BIAS=bias is not None, K=width,
         BLOCK=triton.next_power_of_2(width), R=experts, NORMED=norm is not None, VALUES=acts.values is not None,
         CODES=acts.codes is not None, HALVED=HALVED, N_EXPERTS=n_experts, N_USED=choice.chosen.shape[1], GATING=routing.gating,
-        NORM=routing.norm_weights, SCALE=routing.scale, PICK=pick_bias is not None, E=triton.next_power_of_2(n_experts),
+        NORM=routing.norm_weights, SCALE=routing.scale, PICK=pick_bias is not None,
+        IDS=tally is not None and tally.ids is not None, COUNTS=tally is not None and tally.counts is not None,
+        POOL=pool is not None, E=triton.next_power_of_2(n_experts),
         EARLY=early, num_warps=warps, **launched(early),
     )  # fmt: skip

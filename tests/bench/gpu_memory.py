@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +27,10 @@ MODELS: dict[str, tuple[str, str, int]] = {
     "30b-hybrid": ("qwen3-30b-a3b", EXPERTS_ON_CPU, 512),
     "30b-hybrid-2048": ("qwen3-30b-a3b", EXPERTS_ON_CPU, 2048),
     "dsv2lite": ("deepseek-v2-lite", "-ngl 99", 512),
+    "8b expandable": ("qwen3-8b", "-ngl 99", 512),
+    "30b-hybrid expandable": ("qwen3-30b-a3b", EXPERTS_ON_CPU, 512),
 }
-"""By name: kind, placement, rows of a chunk."""
+"""By name: kind, placement, rows of a chunk. Expandable: torch's allocator maps pages into long ranges in place of segments."""
 SHORT = 4
 """Layers of the models that kernels are compiled with: one of each kind."""
 
@@ -74,7 +76,7 @@ class Marks:
 
 def watched(marks: Marks) -> None:
     """Marks behind what takes memory while a model is loaded."""
-    from engine.runtime import gpu_executor, gpu_side, gpu_stream, gpu_weights
+    from engine.runtime import gpu_executor, gpu_side, gpu_stream, gpu_warmup, gpu_weights
 
     def behind(owner: Any, name: str, label: str) -> None:
         inner = getattr(owner, name)
@@ -84,7 +86,7 @@ def watched(marks: Marks) -> None:
             if isinstance(self, gpu_side.GpuSide):
                 marks.ledger = lambda: sum(one.nbytes for tensors in self.memory._held.values() for one in tensors)
             text = label
-            if isinstance(self, gpu_executor.GpuExecutor) and name == "_make_ready":
+            if name == "make_ready":
                 plan, shape = args[1].plan, args[1].shape
                 text = f"ready: {plan.phase} {shape.n_rows} rows, {shape.n_out} out, plan {args[0]}"
             marks.add(text)
@@ -96,7 +98,7 @@ def watched(marks: Marks) -> None:
     behind(gpu_weights.GpuWeights, "upload", "weights")
     behind(gpu_stream.ExpertStream, "tune", "rings tried")
     behind(gpu_executor.GpuExecutor, "__init__", "executor")
-    behind(gpu_executor.GpuExecutor, "_make_ready", "")
+    behind(gpu_warmup.Warmer, "make_ready", "")
 
 
 def measure(name: str, out: Result) -> None:
@@ -179,7 +181,7 @@ def steps(model: Any, name: str, mark: Callable[[str], None]) -> None:
         for _ in range(2):
             model.step(batch(ids[:n], 0, 1))
         mark(f"prompt of {n}")
-    for n in (8,) if name == "8b" else ():
+    for n in (8,) if name.startswith("8b") else ():
         rows = np.arange(n, dtype=np.int32)
         tables = tuple(np.array([i], np.int32) for i in range(n))
         model.step(StepBatch("decode", rows, rows * 0, rows, tables, rows))
@@ -188,7 +190,7 @@ def steps(model: Any, name: str, mark: Callable[[str], None]) -> None:
 
 def estimated(name: str, options: Any, context_bytes: int) -> dict[str, float]:
     """What is said of the GPU before anything is loaded, MiB by owner; `used` also with the context as it was measured."""
-    from engine.estimate.memory import CONTEXT_BYTES, Estimator
+    from engine.estimate.memory import Estimator
     from engine.hardware.machine import this_machine
     from engine.placement.placement import Gpu
     from engine.placement.source import resolve_source
@@ -198,8 +200,9 @@ def estimated(name: str, options: Any, context_bytes: int) -> dict[str, float]:
     kind, flags, _ = MODELS[name]
     one, machine = described(synthetic(kind, {})), this_machine()
     placement = resolve_source(flags, *one, machine.gpus, options).placement
-    here = Estimator(one.spec, one.graph, one.file.tensors, options, machine).estimate(placement).of(Gpu(0))
-    with_measured = replace(here, other=here.other - CONTEXT_BYTES + context_bytes)
+    given = (one.spec, one.graph, one.file.tensors, options, machine)
+    here = Estimator(*given).estimate(placement).of(Gpu(0))
+    with_measured = Estimator(*given, context_bytes=context_bytes).estimate(placement).of(Gpu(0))
     owners = ("weights", "derived", "kv", "kept_windows", "state", "workspace", "other", "used")
     return {owner: round(getattr(here, owner) / MIB, 1) for owner in owners} | {
         "used_measured_context": round(with_measured.used / MIB, 1)
@@ -227,7 +230,7 @@ def unknown_blocks(model: Any) -> tuple[list[str], list[str]]:
 
     known = {
         one.untyped_storage().data_ptr()
-        for side in model.executor._sides
+        for side in model.executor.sides
         for tensors in side.memory._held.values()
         for one in tensors
     }
@@ -267,7 +270,7 @@ def main() -> int:
     parser.add_argument("out", type=Path)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"some of: {' '.join(MODELS)}")
     parser.add_argument("--one", choices=("compile", "measure"))
-    args = parser.parse_args()
+    args = parser.parse_intermixed_args()
     names = args.names or list(MODELS)
     if args.one == "compile":
         model, _ = opened(names[0], SHORT)
@@ -290,7 +293,10 @@ def main() -> int:
     for kind in kinds:
         synthetic(kind, {}, SHORT)
     command = [sys.executable, "-m", "tests.bench.gpu_memory", "-", "--one"]
-    others = [subprocess.Popen([*command, "compile", name], stderr=subprocess.DEVNULL) for name in names]
+    compiled = [
+        name for name in names if name.removesuffix(" expandable") == name or name.removesuffix(" expandable") not in names
+    ]
+    others = [subprocess.Popen([*command, "compile", name], stderr=subprocess.DEVNULL) for name in compiled]
     for kind in kinds:
         synthetic(kind, {})
     written = time.perf_counter() - begun
@@ -298,8 +304,9 @@ def main() -> int:
         other.wait()
     sys.stdout.write(f"built and written in {written:.0f} s, compiled after {time.perf_counter() - begun:.0f} s\n")
     for name in names:
-        part = args.out.with_suffix(f".{name}.json")
-        done = subprocess.run([command[0], *command[1:3], str(part), "--one", "measure", name], check=False)
+        part = args.out.with_suffix(f".{name.replace(' ', '-')}.json")
+        env = os.environ | ({"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"} if name.endswith("expandable") else {})
+        done = subprocess.run([*command[:3], str(part), "--one", "measure", name], check=False, env=env)
         results[name] = json.loads(part.read_text(encoding="utf-8")) if part.exists() else {"rc": done.returncode}
         part.unlink(missing_ok=True)
         args.out.write_text(json.dumps(results, indent=1), encoding="utf-8")

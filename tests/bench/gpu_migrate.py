@@ -118,15 +118,21 @@ class Decoding:
 
 def moves(out: Result, *, emulate: bool = False) -> None:
     """Decode of a synthetic mixture of experts while experts, attention and caches go back and forth."""
+    from engine.arch.registry import build_spec
+    from engine.gguf.reader import read_gguf
     from engine.placement.options import LoadOptions
     from engine.placement.placement import Gpu, Numa
-    from tests.helpers.placed import placed
+    from tests.helpers.golden_models import golden
+    from tests.helpers.placed import need_torch, placed
     from tests.helpers.runs import open_model
 
-    layers, depth = (4, 256) if emulate else (LAYERS, DEPTH)
-    path = synthetic("qwen3-30b-a3b", out, layers)
+    if emulate:
+        need_torch()  # which takes one core, as in tests
+    depth = 256 if emulate else DEPTH
+    path = golden("qwen3moe").path if emulate else synthetic("qwen3-30b-a3b", out, LAYERS)
+    layers = build_spec(read_gguf(path)).n_layers
     out["link_gbps"] = {"to": 0.0, "from": 0.0} if emulate else link_gbps()
-    card, home, n_moved = Gpu(0), Numa(0), 2 if emulate else MOVED
+    card, home, n_moved = Gpu(0), Numa(0), layers // 2 if emulate else MOVED
     last = range(layers - n_moved, layers)
 
     def hybrid(unit: Any, spec: Any) -> Any:

@@ -74,7 +74,7 @@ def bound_anew(model: Any) -> Any:
     if key in executor._binder._bound:
         executor._binder._drop(key)
     bound = executor._binder.bind(0, key[1], beside=True)
-    executor._make_ready(0, bound)
+    executor.warmer.make_ready(0, bound)
     return bound
 
 
@@ -91,7 +91,7 @@ def compile_one(kind: str, name: str) -> None:
     from tests.helpers.golden_models import batch
 
     model = opened(kind, SHORT)
-    use(model.executor._sides[0].kernels, VARIANTS[name])
+    use(model.executor.sides[0].kernels, VARIANTS[name])
     bound_anew(model)
     model.step(batch([5], 0, 1))
     model.close()
@@ -102,7 +102,7 @@ def measure(name: str, out: Result) -> None:
     from tests.helpers.golden_models import batch
 
     model = opened(MODELS[name], None)
-    kernels = model.executor._sides[0].kernels
+    kernels = model.executor.sides[0].kernels
     ids = np.random.default_rng(0).integers(0, model.spec.n_vocab, PROMPT + TOKENS).tolist()
     model.step(batch(ids[:PROMPT], 0, 1))
     known: Any = None

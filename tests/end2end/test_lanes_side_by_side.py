@@ -15,6 +15,7 @@ from engine.errors import Cancelled, DeviceLost, EngineError
 from kernels_pyx.executor import AbortFlag
 from kernels_pyx.handoff import FAR
 from tests.helpers.golden_models import batch, golden, greedy
+from tests.helpers.moves import Talk
 from tests.helpers.placed import EXACT, Where, anywhere, hybrid, need_torch, open_placed, placed, split
 from tests.helpers.runs import open_model
 
@@ -171,3 +172,15 @@ def test_values_that_are_not_finite_name_their_layer_here_too(beside: Beside) ->
     vector.copy_(kept)
     assert np.isfinite(model.step(batch([1]))).all()
     model.close()
+
+
+@pytest.mark.parametrize("name", ["qwen3moe", "qwen35moe"])
+def test_a_model_moves_between_steps_of_such_lanes(name: str, beside: Beside) -> None:
+    talk = Talk(open_placed(golden(name).path, hybrid, replace(EXACT, n_ctx=256)))
+    talk.ask("answer", golden(name).ids("medium"), 32)
+    for where in (split, anywhere(3), hybrid):
+        talk.steps(4)
+        talk.move(where, beside=2)
+    talk.run()
+    assert talk.ids("answer") == golden(name).greedy("medium")
+    talk.model.close()

@@ -6,24 +6,38 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from engine.api.commands import Cancel, Command, CountTokens, Generate, LoadModel, UnloadModel, WatchSensors
+from engine.api.commands import (
+    ApplyPlacement,
+    AskHoldings,
+    Cancel,
+    Command,
+    CountTokens,
+    Generate,
+    LoadModel,
+    UnloadModel,
+    WatchExperts,
+    WatchSensors,
+)
 from engine.api.events import (
     AnswerOpened,
     Event,
     Failed,
     Finished,
+    Holdings,
     LoadProgress,
+    MigrationProgress,
     ModelReady,
     ModelUnloaded,
+    PlacementApplied,
     PrefillProgress,
     Queued,
     Sensors,
     TokenCount,
     TokenDelta,
 )
-from engine.api.values import CpuSample, HardwareSnapshot, ModelInfo, RequestId, Usage
+from engine.api.values import CpuSample, HardwareSnapshot, HoldingInfo, ModelInfo, RequestId, Usage
 
 GB = 1_000_000_000
 
@@ -111,13 +125,19 @@ class _Failed(Exception):
 
 @dataclass
 class FakeEngine:
-    """load and answer are the scripts; answers, when given, are used up one a request first. commands: all that was submitted."""
+    """load and answer are the scripts; answers, when given, are used up one a request first. commands: all that was submitted.
+
+    describe: the model that loading a path gives; apply: what comes before a placement is applied; holdings: what a model holds.
+    """
 
     load: Sequence[Step] = (Load(),)
     answer: Sequence[Step] = HELLO
     answers: list[Sequence[Step]] = field(default_factory=list)
     commands: list[Command] = field(default_factory=list)
     closed: bool = False
+    describe: Callable[[str], ModelInfo] = model_info
+    apply: Sequence[Step] = ()
+    holdings: Sequence[HoldingInfo] = ()
 
     def __post_init__(self) -> None:
         self._listeners: list[Callable[[Event], None]] = []
@@ -137,6 +157,9 @@ class FakeEngine:
         if isinstance(command, Cancel):
             self._cancelled.add(command.target)
             self._wake.set()
+            self._emit(Finished(command.request_id, "done"))
+            return
+        if isinstance(command, WatchExperts):
             self._emit(Finished(command.request_id, "done"))
             return
         if isinstance(command, WatchSensors):
@@ -195,7 +218,7 @@ class FakeEngine:
                 self._emit(LoadProgress(request_id, "header", 0, 0))
                 self._play(request_id, self.load)
                 self._emit(LoadProgress(request_id, "warmup", 0, 0))
-                self._model = model_info(path)
+                self._model = self.describe(path)
                 self._emit(ModelReady(request_id, self._model))
             case UnloadModel():
                 self._model = None
@@ -206,6 +229,15 @@ class FakeEngine:
                 self._play(request_id, self.answers.pop(0) if self.answers else self.answer)
                 self._emit(Finished(request_id, "stop", self._usage))
                 return
+            case ApplyPlacement(placement=placement):
+                if self._model is None:
+                    raise _Failed(Fail("InvalidRequest", "no model is loaded; load one first"))
+                self._emit(MigrationProgress(request_id, "weights", 1, 2))
+                self._play(request_id, self.apply)
+                self._model = replace(self._model, placement=placement)
+                self._emit(PlacementApplied(request_id, self._model, 2, 0.01))
+            case AskHoldings():
+                self._emit(Holdings(request_id, tuple(self.holdings), ()))
             case CountTokens(messages=messages):
                 n_tokens = sum(len(message.content.split()) + 4 for message in messages)
                 self._emit(TokenCount(request_id, n_tokens, 2048))

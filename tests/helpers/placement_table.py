@@ -20,6 +20,7 @@ from app.placement.board import PlacementBoard
 from app.placement.card_list import CardList
 from app.qtmodels.placement_mime import card_mime
 from engine.api.pure import Device, Machine, ModelOutline, UnitId
+from engine.api.values import LoadOptions
 from tests.helpers.fake_planner import ScriptedPlanner
 from tests.helpers.fake_planner import machine as a_machine
 from tests.helpers.fake_planner import outline as an_outline
@@ -38,12 +39,13 @@ def opened_desk(
     model: ModelOutline | None = None,
     machine: Machine | None = None,
     make_planner: MakePlanner = ScriptedPlanner,
+    options: LoadOptions | None = None,
 ) -> Iterator[PlacementDesk]:
     """A desk with a model on it."""
     ui, pool = UiThread(), ThreadPoolExecutor(1)
     found, there = model or an_outline(), machine or a_machine()
     desk = PlacementDesk(ui, pool, make_planner=make_planner, read=lambda _path: found, machine=lambda: there)
-    desk.open("/models/deepseek.gguf")
+    desk.open("/models/deepseek.gguf", options)
     qtbot.waitUntil(lambda: desk.state in ("ready", "does not fit"))
     yield desk
     desk.close()

@@ -89,7 +89,9 @@ def is_config(text: str) -> bool:
         value = json.loads(text)
     except (ValueError, RecursionError):
         return False
-    return isinstance(value, dict) and "layerdeck" not in value and not KEYS.keys().isdisjoint(value)
+    if not isinstance(value, dict) or "layerdeck" in value or len(value) > 4 * len(KEYS):
+        return False
+    return any(key in KEYS or difflib.get_close_matches(key[:40], KEYS, n=1, cutoff=0.8) for key in value)
 
 
 def _object(text: str, where: str) -> dict[str, Any]:

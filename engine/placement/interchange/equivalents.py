@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from engine.arch.spec import ModelSpec, MoeFfn
 from engine.gguf.info import GgufFile
 from engine.graph.ops import Graph
 from engine.hardware.gpus import GpuInfo
 from engine.placement.interchange.parsed import Tool, parse
-from engine.placement.interchange.write_files import write_config, write_flags, write_script
+from engine.placement.interchange.write_files import write_config, write_flags
 from engine.placement.interchange.write_kt import write_options, write_rules
+from engine.placement.interchange.write_script import write_script
 from engine.placement.interchange.written import Text, Written
 from engine.placement.options import LoadOptions
 from engine.placement.placement import Placement
@@ -56,8 +56,7 @@ class Machine(Protocol):
     def gpus(self) -> tuple[GpuInfo, ...]: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Equivalent:
+class Equivalent(NamedTuple):
     """The same placement for another tool. notes: what it cannot say, one sentence each."""
 
     tool: str
@@ -84,6 +83,7 @@ def written_of(placement: Placement, model: Model, options: LoadOptions | None, 
         n_experts=max((ffn.n_experts for ffn in experts), default=0),
         sigmoid=any(ffn.routing.gating == "sigmoid" for ffn in experts),
         model_path=model_path or str(file.path),
+        n_workers=placement.workers.n_workers,
         options=options,
     )
 

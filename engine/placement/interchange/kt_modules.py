@@ -96,7 +96,7 @@ NAMES: dict[str, Names] = {
     "qwen35moe": Names(("Qwen3_5Moe",), shared="shared_expert"),
     "llama": Names(("Llama", "Mixtral", "Mistral"), moe="block_sparse_moe"),
     "minimax-m2": Names(("MiniMaxM2",), moe="block_sparse_moe"),
-    "gpt-oss": Names(("GptOss",)),
+    "gpt-oss": Names(("GptOss",), gate="gate"),
     "gemma3": Names(("Gemma3",)),
     "mistral3": Names(("Mistral", "Mistral3", "Ministral3")),
     "hunyuan-moe": Names(("HunYuanMoE", "HunYuanMoEV1"), shared="shared_mlp"),
@@ -105,13 +105,16 @@ NAMES: dict[str, Names] = {
 _ENDS: tuple[tuple[str, Kind], ...] = (
     ("RotaryEmbedding", "rotary"),
     ("RMSNorm", "norm"),
+    ("RMSNormGated", "norm"),
     ("LayerNorm", "norm"),
     ("TopkRouter", "gate"),
+    ("TopKRouter", "gate"),
     ("MoEGate", "gate"),
     ("SparseMoeBlock", "moe"),
     ("MoeBlock", "moe"),
     ("DenseMlpBlock", "mlp"),
     ("MoE", "moe"),
+    ("Moe", "moe"),
     ("MLP", "mlp"),
     ("GatedDeltaNet", "delta"),
     ("FlashAttention2", "attention"),
@@ -164,6 +167,8 @@ class ModuleMap:
             part = _GEMMA[stem]
         if self.architecture in ("qwen35", "qwen35moe") and stem in _PIECES:
             part = f"linear_attn.{_PIECES[stem]}"
+        if self.architecture == "gpt-oss" and part == "mlp.gate":
+            part = "mlp.router"
         part = part.replace("mlp.shared.", f"mlp.{self._names.shared}.")
         if layer in self._moe_layers and part.startswith("mlp."):
             part = f"{self._names.moe}{part.removeprefix('mlp')}"
@@ -178,7 +183,7 @@ class ModuleMap:
         if part in (self._names.moe, "mlp"):
             return "moe" if layer in self._moe_layers else "mlp"
         last = part.rpartition(".")[2]
-        if last == "gate":
+        if last in ("gate", "router"):
             return self._names.gate
         if last.endswith("norm"):
             return "norm"

@@ -268,7 +268,7 @@ def resolve_options(
         )
     k_type, v_type = options.settings.k_type or load.k_type, options.settings.v_type or load.v_type
     pools = tuple(_pool(layer, k, units) for layer, k in counts.items() if 0 < k < sizes[layer])
-    placement = Placement(units, k_type, v_type, plan_workers(load.n_threads), pools)
+    placement = Placement(units, k_type, v_type, plan_workers(load.n_threads, load.cores), pools)
     return Resolution(tensors, placement, tuple(differences), options.moot, options.settings)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from textwrap import dedent
 from typing import Literal, get_args
 
 from engine.arch.spec import ModelSpec
@@ -33,6 +34,8 @@ _KT = re.compile(r"\s*--(?:kt-|gguf[_-]path|cpu[_-]infer|cache[_-]lens|optimize[
 _SECRET_FLAG = re.compile(r"(--api[-_]key|--hf[-_]token|-hft|--api[-_]keys)([=\s]+)(\"[^\"\n$]*\"|'[^'\n]*'|[^\s\"'$\\]+)")
 _SECRET_NAME = re.compile(r"\b(\w*(?:TOKEN|API_KEY|SECRET|PASSWORD))(=)(\"[^\"\n$]*\"|'[^'\n]*'|[^\s\"'$;\\]+)")
 REMOVED = "REMOVED"
+MAX_TEXT = 1 << 20
+"""Characters of any text; each kind has a limit of its own below this."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,20 +128,24 @@ def parse(text: str, where: str = "the text", tool: Tool | None = None) -> Parse
     Raises:
         PlacementError: it means nothing; one sentence.
     """
+    if len(text) > MAX_TEXT:
+        raise PlacementError(f"{where}: it has {len(text)} characters; rules of other tools have at most {MAX_TEXT}")
     if "\0" in text:
         raise PlacementError(f"{where}: this is no text; give flags, rules or a placement file")
-    kept = without_secrets(text.strip())
+    kept = without_secrets(text)
     chosen = tool or recognise(text)
     match chosen:
         case "config":
             return Parsed(chosen, kept, parse_config(text, where))
-        case "ktransformers" if _YAML.search(text):
-            return Parsed(chosen, kept, parse_rules(text))
+        case "ktransformers" if _is_rules(text):
+            return Parsed(chosen, kept, parse_rules(dedent(text)))
         case "llama.cpp" | "ik" if text.lstrip().startswith("-"):
             flags = parse_flags(text, tool if tool in ("llama.cpp", "ik") else None)
             return Parsed(flags.tool, kept, flags)
     launch = parse_launch(f"{_program(text)} {text.strip()}" if text.lstrip().startswith("-") else text)
     rules = launch.rules
+    if launch.cores:
+        rules = replace(rules, settings=replace(rules.settings, cores=launch.cores))
     if isinstance(rules, LlamaFlags) and tool in ("llama.cpp", "ik"):
         rules = replace(rules, tool=tool)
     of = "ktransformers" if isinstance(rules, KtOptions) else rules.tool
@@ -163,9 +170,17 @@ def recognise(text: str) -> Tool:
     """Whose rules a text holds, by its looks."""
     if text.lstrip().startswith("{"):
         return "config"
-    if _YAML.search(text) or _KT.match(text):
+    if _is_rules(text) or _KT.match(text):
         return "ktransformers"
     return "llama.cpp" if text.lstrip().startswith("-") else "script"
+
+
+def _is_rules(text: str) -> bool:
+    """Whether a text is a list in YAML of what replaces what. A script may hold one among its lines."""
+    first = next((line for line in map(str.strip, text.splitlines()) if line and not line.startswith(("#", "---", "%"))), "")
+    return (
+        not text.startswith("#!") and re.match(r"-(?:[ \t]|$)|match[ \t]*:", first) is not None and _YAML.search(text) is not None
+    )
 
 
 def without_secrets(text: str) -> str:

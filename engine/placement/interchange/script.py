@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from engine.errors import PlacementError
+from engine.hardware.cpu_list import parse_cpus
 from engine.placement.flag_settings import SETTINGS
 from engine.placement.flags import LlamaFlags, LlamaTool, parse_words
 from engine.placement.interchange.kt_options import KtOptions, parse_options
@@ -62,7 +63,7 @@ _VARIABLES = {
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """The command that starts a model. visible: the GPUs that it sees, by their numbers here, None: all.
+    """The command that starts a model. visible: the GPUs that it sees, by their numbers here, None: all; cores: that it may use.
 
     differences: prefixes that mean nothing here; notes: what only a shell could know, and what else the text starts. whole:
     whether the text is that command and nothing else.
@@ -70,6 +71,7 @@ class Launch:
 
     rules: LlamaFlags | KtOptions
     visible: tuple[int, ...] | None = None
+    cores: tuple[int, ...] = ()
     differences: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     whole: bool = True
@@ -95,7 +97,11 @@ def parse_launch(text: str) -> Launch:
         rules = parse_options(plain, sglang=_kind(words) == "sglang")
     else:
         rules = parse_words([plain[0], *_from_env(command.env), *plain[1:]] if plain else plain, _llama_tool(words))
-    return Launch(rules, _visible(command), tuple(filter(None, map(_told, prefix))), tuple(notes), whole=len(commands) == 1)
+    cores = next((found for one in reversed(prefix) if (found := _cores(one))), ())
+    differences = tuple(told for one in prefix if not _cores(one) and (told := _told(one)))
+    if isinstance(rules, KtOptions) and command.env.get("USE_NUMA") == "1":
+        differences += ("USE_NUMA=1: experts are not copied to every node of memory here",)
+    return Launch(rules, _visible(command), cores, differences, tuple(notes), whole=len(commands) == 1)
 
 
 def _kind(words: Sequence[Word]) -> str | None:
@@ -134,7 +140,7 @@ def _without_prefix(words: Sequence[Word]) -> tuple[tuple[Word, ...], tuple[str,
         taken, at, left = [name], 1, _ARGUMENTS.get(name, 0)
         while at < len(rest) and (rest[at].text.startswith("-") or left or (name == "env" and "=" in rest[at].text)):
             option = rest[at].text
-            left -= not option.startswith("-")
+            left = max(0, left - (not option.startswith("-")))
             taken.append(option)
             at += 1
             if option in _WRAPPERS[name] and at < len(rest):
@@ -145,12 +151,21 @@ def _without_prefix(words: Sequence[Word]) -> tuple[tuple[Word, ...], tuple[str,
     return tuple(rest), tuple(prefix)
 
 
+_CORES = re.compile(r"(?:taskset(?: -\w+)* -\w*c|numactl (?:--physcpubind=|-C ?))\s*([\d,-]+)")
+
+
+def _cores(prefix: str) -> tuple[int, ...]:
+    """The cores that a prefix allows, where it does nothing else."""
+    match = _CORES.fullmatch(prefix)
+    return () if match is None else parse_cpus(match[1]) or ()
+
+
 def _told(prefix: str) -> str:
     """What a prefix means here."""
     if prefix.startswith("numactl"):
         return f"{prefix[:120]}: memory and threads are not bound to nodes by this"
     if prefix.startswith("taskset"):
-        return f"{prefix[:120]}: threads are not bound to these cores; one is pinned to each core that this program may use"
+        return f"{prefix[:120]}: this is no list of cores such as -c 0-7,16-23"
     return ""
 
 

@@ -18,6 +18,7 @@ MAX_WORDS = 20_000
 """Words of all commands after arrays are filled in."""
 MAX_VALUE = 1 << 16
 _OPERATORS = frozenset(";|&()<>")
+_BEFORE = ("nohup", "exec", "sudo", "time", "setsid", "command")
 _NAME = re.compile(r"[A-Za-z_]\w*")
 _ASSIGN = re.compile(r"([A-Za-z_]\w*)(\+?)=(.*)", re.DOTALL)
 _BRACED = re.compile(r"\$\{([A-Za-z_]\w*|\d+)(\[[@*]\])?(?:(:?[-=])((?:[^{}]|\{[^{}]*\})*))?\}")
@@ -52,8 +53,10 @@ class _Scope:
     n_words: int = 0
 
 
-def commands_of(text: str) -> tuple[Command, ...]:
+def commands_of(text: str, depth: int = 2) -> tuple[Command, ...]:
     """The commands that a script would run, in order; those in branches that are not taken are left out.
+
+    depth: so many texts within texts are read, such as that of `bash -c`.
 
     Raises:
         PlacementError: too large, or quotes that are not closed; one sentence.
@@ -61,15 +64,28 @@ def commands_of(text: str) -> tuple[Command, ...]:
     if len(text) > MAX_TEXT:
         raise PlacementError(f"the script has {len(text)} characters; one that starts a model has at most {MAX_TEXT}")
     scope, found, branches = _Scope(), list[Command](), list[_Branch]()
-    for raw in _statements(_without_documents(text.replace("\r\n", "\n"))):
+    joined = re.sub(r"(?<=[ \t])[\^`][ \t]*\n", " ", text.replace("\r\n", "\n"))  # how Windows' shells continue a line
+    for raw in _statements(_without_documents(joined)):
         words = _control(raw, branches, scope)
         state = [branch.state for branch in branches]
         if not words or any(one is False for one in state):
             continue
         command = _command(words, scope)
         if command is not None:
-            found.append(Command(command.words, command.env, sure=None not in state))
+            found += _inner(Command(command.words, command.env, sure=None not in state), depth)
     return tuple(found)
+
+
+def _inner(command: Command, depth: int) -> tuple[Command, ...]:
+    """The commands of a text that is given to a shell; else the command itself."""
+    texts = [word.text for word in command.words]
+    while len(texts) > 1 and texts[0] in _BEFORE:
+        texts = texts[1:]
+    shell = texts[0].rpartition("/")[2] in ("bash", "sh", "dash", "zsh")
+    inner = " ".join(texts[1:]) if texts[0] == "eval" else texts[-1] if shell and "-c" in texts[:-1] else None
+    if inner is None or depth == 0:
+        return (command,)
+    return tuple(Command(one.words, command.env | one.env, command.sure and one.sure) for one in commands_of(inner, depth - 1))
 
 
 @dataclass(slots=True)
@@ -84,7 +100,7 @@ class _Branch:
 def _statements(text: str) -> Iterator[list[str]]:
     """Raw words, quotes and all, up to each end of a command; ends of branches of a `case` as `;;`, patterns as `x)`."""
     words, word, at = list[str](), "", 0
-    depth = 0  # of an array that is open
+    depth, patterns = 0, False  # of an array that is open; whether what comes next are patterns of a `case`
     while at < len(text):
         char = text[at]
         if char == "\\" and text[at + 1 : at + 2] == "\n":
@@ -105,8 +121,8 @@ def _statements(text: str) -> Iterator[list[str]]:
             if word:
                 words.append(word)
             word, at = "", at + 1
-        elif char == "|" and word and not words and text[at + 1 : at + 2] not in ("|", " ", ""):
-            word, at = word + char, at + 1  # of the patterns of a `case`
+        elif char == "|" and patterns:
+            word, at = word + char, at + 1
         elif char == "\n" or char in _OPERATORS:
             size = 2 if text[at : at + 2] in (";;", "&&", "||") else 1
             if char in "<>" or (char == "&" and text[at + 1 : at + 2] == ">"):
@@ -118,7 +134,9 @@ def _statements(text: str) -> Iterator[list[str]]:
                 words.append(word)
             if words:
                 yield [*words, ")"] if pattern else words
+            patterns = words[:1] == ["case"] or (patterns and not pattern)
             if text[at : at + size] == ";;":
+                patterns = True
                 yield [";;"]
             words, word, at = [], "", at + size
         else:
@@ -254,6 +272,8 @@ def _command(words: list[str], scope: _Scope) -> Command | None:
     own: dict[str, str] = {}
     exporting = words[0] in ("export", "declare", "local", "readonly", "typeset")
     rest = words[1:] if exporting else words
+    while exporting and rest and rest[0].startswith("-"):
+        rest = rest[1:]
     while rest and (match := _ASSIGN.fullmatch(rest[0])) is not None:
         name, more, value = match[1], bool(match[2]), match[3]
         if value == "(" or value.startswith("("):

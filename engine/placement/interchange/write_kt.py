@@ -7,6 +7,7 @@ those that KTransformers has for the architecture; where it has none, the rules 
 from __future__ import annotations
 
 import json
+import math
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -221,7 +222,8 @@ def _expert_words(written: Written, notes: list[str]) -> list[str]:
     if len(set(counts.values())) == 1 and n:
         return ["--kt-num-gpu-experts", str(next(iter(counts.values())))]
     if n and sorted(cards) == sorted(layers)[: len(cards)] and not slots:
-        share = len(cards) / len(layers)
+        # Rounded up: the tool cuts the number of experts that the share gives.
+        share = math.ceil(len(cards) / len(layers) * 1e6) / 1e6
         return ["--kt-gpu-experts-ratio", f"{share:.6f}".rstrip("0"), "--kt-expert-placement-strategy", "front-loading"]
     mean = sum(counts.values()) // max(1, len(counts)) if n else 0
     notes.append("the experts of single layers cannot be chosen: as many on the whole are spread evenly")

@@ -28,6 +28,7 @@ class Written:
     n_experts: int = 0
     sigmoid: bool = True
     model_path: str = ""
+    n_workers: int = 0
     options: LoadOptions | None = field(default=None)
 
     def of_kind(self, kind: UnitKind) -> dict[int, Device]:

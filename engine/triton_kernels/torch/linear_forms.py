@@ -101,6 +101,8 @@ class LinearForms:
         scores: Tensor,
         choice: Choice,
         routing: Routing,
+        tally: Tally | None = None,
+        pool: Pooled | None = None,
     ) -> bool:
         """Nothing is gained by it here."""
         return False

@@ -10,9 +10,10 @@ import pytest
 from pytestqt.qtbot import QtBot
 
 from app.bridge.ui_thread import UiThread
+from app.ops.placement_cards import HotSet
 from app.ops.placement_desk import PlacementDesk
 from engine.api.errors import GgufError
-from engine.api.pure import Gpu, ModelOutline, Numa, UnitId
+from engine.api.pure import Gpu, ModelOutline, Numa, Pool, UnitId
 from tests.helpers.fake_planner import GB, SIZES, ScriptedPlanner, machine, outline
 
 
@@ -124,6 +125,16 @@ def test_asking_for_the_same_preview_again_estimates_nothing(opened: Desk) -> No
     n_estimates = planner.n_estimates
     opened.desk.preview(experts(4), Gpu(1))
     assert planner.n_estimates == n_estimates
+
+
+def test_dropping_what_was_previewed_estimates_nothing(opened: Desk) -> None:
+    planner = opened.desk.planner
+    assert isinstance(planner, ScriptedPlanner)
+    preview = opened.desk.preview(experts(4), Gpu(1))
+    n_estimates = planner.n_estimates
+    assert opened.desk.move(experts(4), Gpu(1))
+    assert planner.n_estimates == n_estimates
+    assert opened.desk.prediction is preview
 
 
 def test_nothing_to_move_previews_nothing(opened: Desk) -> None:
@@ -282,3 +293,64 @@ def test_labels_and_names(opened: Desk) -> None:
     assert head.nbytes == 800_000_000
     assert opened.desk.prediction is not None
     assert opened.desk.prediction.devices[0].capacity == 24 * GB
+
+
+HOT = HotSet(4, Gpu(0))
+
+
+def test_chosen_experts_go_to_a_gpu_as_copies_and_all_stay_at_home(opened: Desk) -> None:
+    counts = [1] * 256
+    counts[200:256] = [9] * 56
+    opened.desk.set_heat({4: counts})
+    opened.desk.split([4], 56)
+    assert opened.desk.move(experts(4), Gpu(0))
+    assert opened.device("experts", 4) == Numa(0)
+    assert opened.desk.placement is not None
+    assert opened.desk.placement.pools == (Pool(4, Gpu(0), tuple(range(200, 256))),)
+    card = opened.desk.card(HOT)
+    assert card is not None
+    assert (card.device, card.n_hot, card.n_experts, card.nbytes) == (Gpu(0), 56, 256, SIZES["experts"] * 56 // 256)
+    assert card in opened.desk.cards_of(Gpu(0))
+    assert set(card.heat) == {255}
+    assert opened.desk.pending == 1
+    assert opened.changed[-1] == frozenset({Gpu(0)})
+    opened.desk.undo()
+    assert opened.desk.card(HOT) is None
+
+
+def test_copies_that_are_moved_away_are_given_up(opened: Desk) -> None:
+    opened.desk.split([4], 64)
+    opened.desk.move(experts(4), Gpu(0))
+    assert opened.desk.move([HOT], Numa(0))
+    assert opened.desk.card(HOT) is None
+    assert opened.desk.placement is not None
+    assert opened.desk.placement.pools == ()
+
+
+def test_copies_lie_beside_their_router_and_nowhere_else(opened: Desk) -> None:
+    opened.desk.split([4], 64)
+    asked = "Hot experts lie beside their router: that of layer 4 is on GPU 0; drop them there."
+    assert opened.desk.refusal(experts(4), Gpu(1)) == asked
+    opened.desk.move(experts(4), Gpu(0))
+    assert opened.desk.refusal([HOT], Gpu(1)).startswith("Hot experts lie beside the router")
+    opened.desk.move([UnitId("ffn", 4)], Gpu(1))
+    assert opened.desk.card(HOT) is None
+
+
+def test_a_layer_that_goes_to_a_gpu_as_a_whole_needs_no_copies(opened: Desk) -> None:
+    opened.desk.split([4], 64)
+    opened.desk.move(experts(4), Gpu(0))
+    opened.desk.split([4], 0)
+    opened.desk.move(experts(4), Gpu(0))
+    assert opened.device("experts", 4) == Gpu(0)
+    assert opened.desk.card(HOT) is None
+
+
+def test_copies_can_be_pinned(opened: Desk) -> None:
+    opened.desk.split([4], 64)
+    opened.desk.move(experts(4), Gpu(0))
+    opened.desk.pin([HOT], True)
+    card = opened.desk.card(HOT)
+    assert card is not None
+    assert card.pinned
+    assert not opened.desk.move([HOT], Numa(0))

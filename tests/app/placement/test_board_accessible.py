@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Iterator
 
 import pytest
+from PySide6.QtCore import QCoreApplication, QEvent
 from PySide6.QtGui import QAccessible, QAccessibleInterface
+from PySide6.QtWidgets import QWidget
 from pytestqt.qtbot import QtBot
 
 from engine.api.pure import Gpu, Numa, UnitId
@@ -58,3 +62,16 @@ def test_columns_have_names_and_figures(table: Table) -> None:
     assert column.cards.accessibleName() == "GPU 1, RTX 3090"
     assert column.head.accessibleName() == "GPU 1, RTX 3090"
     assert column.head.accessibleDescription() == "10.6 / 24 GB, 5.8 ms"
+
+
+def test_another_model_leaves_no_widgets_behind(table: Table, qtbot: QtBot) -> None:
+    before = len(table.board.findChildren(QWidget))
+    alive = weakref.ref(table.list_of(Gpu(0)).itemDelegate())
+    for _ in range(3):
+        table.desk.close()
+        table.desk.open("/models/deepseek.gguf")
+        qtbot.waitUntil(lambda: table.desk.state == "ready")
+    QCoreApplication.sendPostedEvents(None, QEvent.Type.DeferredDelete)
+    gc.collect()
+    assert len(table.board.findChildren(QWidget)) == before
+    assert alive() is None

@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from PySide6.QtCore import QMimeData, Qt
+from PySide6.QtCore import QMimeData, QPoint, QPointF, Qt
+from PySide6.QtGui import QDragEnterEvent, QDragMoveEvent, QDropEvent
+from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
+from app import theme
+from app.ops.placement_cards import HotSet
 from app.qtmodels.placement_mime import MIME, card_mime
 from engine.api.pure import Gpu, Numa, UnitId
 from tests.helpers.fake_planner import machine
-from tests.helpers.placement_table import Table, experts, opened_desk, shown_board
+from tests.helpers.placement_table import LEFT, MOVE, NONE, Table, experts, opened_desk, shown_board
 
 pytestmark = pytest.mark.usefixtures("themed")
 
@@ -103,6 +107,18 @@ def test_a_file_that_is_dragged_over_the_board_is_not_taken(table: Table) -> Non
     assert not table.hold(data, Gpu(1), (100, 200)).isAccepted()
 
 
+def test_the_head_of_a_column_takes_cards_too(table: Table) -> None:
+    column, data = table.board.column(Gpu(1)), card_mime(experts(4))
+    QApplication.sendEvent(column, QDragEnterEvent(QPoint(60, 30), MOVE, data, LEFT, NONE))
+    event = QDragMoveEvent(QPoint(60, 30), MOVE, data, LEFT, NONE)
+    QApplication.sendEvent(column, event)
+    assert event.isAccepted()
+    assert column.head.state.then is not None
+    QApplication.sendEvent(column, QDropEvent(QPointF(60, 30), MOVE, data, LEFT, NONE))
+    assert table.device_of(UnitId("experts", 4)) == Gpu(1)
+    assert table.board.drag.trial is None
+
+
 def test_little_room_is_warned_of_before_the_drop(table: Table) -> None:
     table.desk.move(experts(4), Gpu(1))
     warning = table.board.column(Gpu(1)).warning
@@ -171,3 +187,39 @@ def test_more_devices_than_there_is_room_for_are_scrolled_to(qtbot: QtBot) -> No
         table.drop(experts(4), Gpu(7))
         assert bar.value() > 0
         assert table.device_of(UnitId("experts", 4)) == Gpu(7)
+
+
+def test_chosen_experts_are_dragged_as_a_set_of_their_own(table: Table) -> None:
+    table.desk.split([4, 5, 6], 64)
+    assert table.list_of(Numa(0)).column.rows()[3].size == "1.6 of 6.3 GB"
+    assert not table.enter(experts(4, 5, 6), Gpu(1)).isAccepted()
+    note = table.board.column(Gpu(1)).head.state.note
+    assert note == "Hot experts lie beside their router: that of layer 4 is on GPU 0; drop them there."
+    table.leave(Gpu(1))
+    table.drop(experts(4, 5, 6), Gpu(0))
+    assert "Hot experts 4–6" in table.titles(Gpu(0))
+    assert "Layer 4" in table.titles(Numa(0))
+    table.board.set_grouped(False)
+    assert "Hottest 64 of 256, layer 4" in table.titles(Gpu(0))
+    table.drop([HotSet(4, Gpu(0))], Numa(0))
+    assert "Hottest 64 of 256, layer 4" not in table.titles(Gpu(0))
+    assert "Hottest 64 of 256, layer 5" in table.titles(Gpu(0))
+
+
+def test_cards_look_the_same_whether_they_are_painted_anew_or_known(table: Table) -> None:
+    table.desk.set_heat({layer: [(7 * i + layer) % 50 for i in range(256)] for layer in range(3, 61)})
+    first = table.list_of(Numa(0)).grab().toImage()
+    assert table.list_of(Numa(0)).grab().toImage() == first
+    theme.hub().changed.emit()
+    assert table.list_of(Numa(0)).grab().toImage() == first
+    table.board.select(experts(5))
+    assert table.list_of(Numa(0)).grab().toImage() != first
+
+
+def test_cards_of_experts_grow_when_their_use_becomes_known(table: Table, qtbot: QtBot) -> None:
+    cards = table.list_of(Numa(0))
+    index = cards.column.index(table.row_of(Numa(0), "Layer 4"))
+    before = cards.visualRect(index).height()
+    table.desk.set_heat({layer: [1] * 256 for layer in range(3, 61)})
+    qtbot.waitUntil(lambda: cards.visualRect(index).height() == before + 8)
+    assert cards.visualRect(index.siblingAtRow(index.row() + 1)).top() == cards.visualRect(index).bottom() + 1

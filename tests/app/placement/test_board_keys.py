@@ -215,3 +215,9 @@ def test_nothing_is_taken_while_no_model_is_open(table: Table) -> None:
     assert table.board.lists() == ()
     table.key(Qt.Key.Key_2, on=table.board)
     assert table.notices == []
+
+
+def test_a_column_that_gets_the_keyboard_has_a_card_to_act_on(table: Table) -> None:
+    table.list_of(Gpu(0)).setFocus(Qt.FocusReason.TabFocusReason)
+    assert table.list_of(Gpu(0)).currentIndex().row() == 0
+    assert table.board.selected_cards() == ()

@@ -5,6 +5,9 @@ from __future__ import annotations
 import sqlite3
 from pathlib import Path
 
+import pytest
+
+from app.ops.placement_memory import remembered_placement
 from app.store import chats, placements
 from app.store.chat_store import ChatStore
 from app.store.db import connect, migrate, migrations
@@ -80,3 +83,14 @@ def test_presets_survive_a_damaged_database(tmp_path: Path) -> None:
     salvage(tmp_path / "chats.db", target)
     assert [row.name for row in placements.presets(target, HERE)] == ["Balanced"]
     target.close()
+
+
+def test_a_file_that_was_never_placed_costs_no_look_at_the_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = ChatStore(tmp_path / "chats.db")
+    looks: list[int] = []
+    monkeypatch.setattr("app.ops.placement_memory.machine_key", lambda: looks.append(1) or "desk")
+    assert remembered_placement(store, "/m.gguf") == ""
+    assert looks == []
+    store.change(lambda db: placements.set_used(db, "/m.gguf", "desk", "text")).result(5)
+    assert remembered_placement(store, "/m.gguf") == "text"
+    store.close()

@@ -13,7 +13,7 @@ from app.windows.picker import Picker
 from engine.api.commands import Generate, LoadModel, WatchSensors
 from engine.api.values import SamplingParams
 from tests.app.windows.conftest import Stage
-from tests.helpers.fake_engine import OUT_OF_MEMORY, Load, Prefill, Stall, Tokens, words
+from tests.helpers.fake_engine import OUT_OF_MEMORY, Fail, Load, Prefill, Stall, Tokens, words
 
 
 def test_first_run_shows_the_welcome_page_and_starts_with_one_click(stage: Stage) -> None:
@@ -267,3 +267,44 @@ def test_the_shown_chat_can_be_deleted_while_the_list_is_filtered(stage: Stage) 
     stage.qtbot.waitUntil(lambda: stage.controller.chat_id is None)
     stage.window.page.list.search_changed.emit("")
     assert stage.controller._list.chats() == ()
+
+
+def test_the_placement_page_is_reached_by_its_key_and_has_actions_of_its_own(stage: Stage) -> None:
+    window = stage.window
+    assert not window.actions_.action("fit_placement").isEnabled()
+    window.actions_.action("placement_page").trigger()
+    page = window.placement.controller().page
+    assert window._stack.currentWidget() is page
+    assert page.isVisible()
+    assert not window.actions_.action("apply_placement").isEnabled()
+    window.actions_.action("chat_page").trigger()
+    assert window._stack.currentWidget() is window.page
+
+
+def test_ctrl_enter_stays_with_the_composer_while_the_chat_is_shown(stage: Stage) -> None:
+    stage.load()
+    assert not stage.window.actions_.action("apply_placement").isEnabled()
+    assert not stage.window.actions_.action("undo_placement").isEnabled()
+
+
+def test_a_model_picked_on_the_placement_page_is_planned_not_loaded(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[str] = []
+    monkeypatch.setattr(stage.window.placement, "open", opened.append)
+    monkeypatch.setattr("app.windows.main_window.open_model_picker", lambda _w, _models, _loaded, load, _other: load("/m.gguf"))
+    stage.window.show_placement()
+    stage.window._pick_model()
+    assert opened == ["/m.gguf"]
+    assert stage.parts.bridge.state.kind == "no_model"
+
+
+def test_an_answer_that_a_full_gpu_ended_leads_to_the_placement_page(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    stage.load()
+    full = "the working memory of a kernel needs 2,000 bytes on gpu0 and 1,000 are free; place fewer layers there"
+    stage.engine.answers = [(Fail("OutOfDeviceMemory", full),)]
+    stage.send("hello")
+    asked: list[str] = []
+    monkeypatch.setattr("app.windows.placement_controller.PlacementController.make_room", lambda _self, text: asked.append(text))
+    row = stage.parts.store.messages(stage.controller.chat_id or 0)[-1]
+    stage.window.page.transcript.error_action_requested.emit(row.id)
+    assert asked == [row.error]
+    assert stage.window._is_placing()

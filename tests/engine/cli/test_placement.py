@@ -112,9 +112,98 @@ def test_a_file_without_rules_is_exported_by_its_units(tmp_path: Path, capsys: p
     assert words == r"-ngl 999 -sm none -ot 'blk\.\d+\.ffn_(gate|up|down|gate_up)_exps\.=CPU'" + "\n"
 
 
+RULES = """- match:
+    name: "^model.embed_tokens"
+  replace:
+    class: "default"
+    kwargs: {generate_device: "cpu", prefill_device: "cpu"}
+- match:
+    name: "^model\\\\.layers\\\\..*\\\\.mlp\\\\.experts$"
+  replace:
+    class: ktransformers.operators.experts.KTransformersExperts
+    kwargs: {generate_device: "cpu", generate_op: "KExpertsCPU", out_device: "cuda"}
+  recursive: False
+"""
+SCRIPT = """#!/usr/bin/env bash
+set -euo pipefail
+CTX=4096
+CUDA_VISIBLE_DEVICES=0 ./build/bin/llama-server -m x.gguf -ngl 99 \\
+    -ot "exps=CPU" -c "$CTX" --jinja
+"""
+FOREIGN = {
+    "ktransformers": ("rules.yaml", RULES),
+    "config": ("config.json", '{"n_gpu_layers": 99, "ctx_size": 4096}'),
+    "script": ("run.sh", SCRIPT),
+    "ik": ("flags.txt", "-ngl 99 -ot exps=CPU -fmoe"),
+}
+
+
+@pytest.mark.parametrize("tool", FOREIGN)
+def test_files_of_other_tools_come_and_go_unchanged(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], machine: str, tool: str
+) -> None:
+    name, text = FOREIGN[tool]
+    source, placed, rules = tmp_path / name, str(tmp_path / "p.json"), str(tmp_path / "r.json")
+    source.write_text(text, encoding="utf-8")
+    command = ["placement", "import", str(source), "--machine", machine]
+    assert main([*command, "--model", MODEL, "-o", placed, "--strict"]) == 0
+    assert main(["placement", "import", str(source), "-o", rules, "--from", tool]) == 0
+    capsys.readouterr()
+    for path in (placed, rules):
+        assert out_of(capsys, "placement", "export", path, "--to", tool) == text + ("" if text.endswith("\n") else "\n")
+    tensors = object_of(capsys, *command, "--model", MODEL, "--tensors")
+    experts = {device for one, device in tensors.items() if "_exps" in one}
+    assert experts == {"CPU" if tool != "config" else "CUDA0"} or tool == "config"
+    assert tensors["blk.0.attn_q.weight"] == "CUDA0"
+    for given in (placed, rules, str(source)):
+        assert (
+            object_of(capsys, "estimate", MODEL, "--json", "--machine", machine, "--placement", given)["placement"]["mixer.0"]
+            == "gpu0"
+        )
+
+
+@pytest.mark.parametrize("tool", ["llama.cpp", "ik", "ktransformers", "config", "script"])
+@pytest.mark.parametrize("with_model", [True, False])
+def test_a_placement_is_written_for_every_tool(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], machine: str, tool: str, with_model: bool
+) -> None:
+    placed, out = str(tmp_path / "p.json"), tmp_path / "out"
+    assert main(["placement", "import", RULES, "--model", MODEL, "--machine", machine, "-o", placed]) == 0
+    value = json.loads(Path(placed).read_text(encoding="utf-8"))
+    del value["rules"]
+    Path(placed).write_text(json.dumps(value), encoding="utf-8")
+    more = ("--model", MODEL) if with_model else ()
+    assert main(["placement", "export", placed, "--to", tool, "-o", str(out), *more]) == 0
+    code = main(["placement", "export", placed, "--to", tool, "-o", str(out), "--strict", *more])
+    assert code == (1 if tool == "config" else 0)
+    assert ("parts of layers" in capsys.readouterr().err) is (tool == "config")
+    if tool != "config":
+        again = str(tmp_path / "again.json")
+        command = ["placement", "import", str(out), "--model", MODEL, "--machine", machine, "-o", again, "--from", tool]
+        assert main(command) == 0
+        assert json.loads(Path(again).read_text(encoding="utf-8"))["units"] == value["units"]
+
+
+def test_the_string_of_the_reports_works(capsys: pytest.CaptureFixture[str], machine: str, tmp_path: Path) -> None:
+    flags = rf"{ROW} -mla 3 -fa -fmoe -ctk q8_0 -ctv q8_0 -c 32768 -t 32 --port 8080"
+    path = str(tmp_path / "p.json")
+    assert main(["placement", "import", flags, "--model", MODEL, "--machine", machine, "--strict", "-o", path]) == 0
+    told = capsys.readouterr().err
+    assert "beside places it says what is -t 32 -c 32768 here" in told
+    assert "-fmoe: gate, up and activation" in told and "-mla 3: latent attention" in told
+    value = json.loads(Path(path).read_text(encoding="utf-8"))
+    assert (value["k_type"], value["units"]["experts.0"], value["units"]["mixer.0"]) == ("q8_0", "numa0", "gpu0")
+    assert value["rules"] == {"tool": "ik", "words": value["rules"]["words"], "text": flags}
+    assert out_of(capsys, "placement", "export", path, "--to", "ik") == f"{flags}\n"
+
+
 @pytest.mark.parametrize(
     ("argv", "problem"),
     [
+        (("placement", "import", "- match: 3"), "rule 1: match is 3"),
+        (("placement", "import", '{"n_gpu_layer": 3, "n_batch": 5}'), "did you mean n_gpu_layers"),
+        (("placement", "import", "-ngl 9 -ot '(a+)+=CPU'"), "takes too long to search"),
+        (("placement", "import", "-ngl 9", "--from", "ktransformers"), "rules of llama.cpp, not of ktransformers"),
         (("placement", "import", "-ngl lots"), "-ngl 'lots'"),
         (("placement", "import", "-ngl 99", "--tensors"), "needs the model"),
         (("placement", "import", "nowhere.json"), "cannot be read"),

@@ -20,6 +20,7 @@ from engine.hardware.machine import Machine, this_machine
 from engine.placement.options import LoadOptions
 from engine.placement.placement import Device, Gpu, Numa, Placement, default_placement, units_of
 from engine.program.lower import DECODE_BUCKETS, lower
+from engine.program.plan import crossing_bytes
 from engine.runtime.buckets import lower_all
 from engine.runtime.loader import load
 from kernels_pyx.executor import AbortFlag
@@ -121,7 +122,9 @@ def test_random_placements_add_up(data: st.DataObject, name: str) -> None:
     plans = lower_all(one.spec, one.graph, placement, types, 512, f32=False)
     for there in found.devices:
         arenas = [lane.arena_bytes for plan in plans for lane in plan.lanes if lane.device == there.device]
-        assert there.workspace == max(arenas, default=0)
+        on_gpu = isinstance(there.device, Gpu)
+        crossing = [crossing_bytes(plan, lane) for plan in plans for lane in plan.lanes if on_gpu and lane.device == there.device]
+        assert there.workspace == max(arenas, default=0) + max(crossing, default=0)
         empty = not arenas and there.device not in placement.devices
         assert (there.used == 0) == empty
     tied = one.spec.head.weight == one.spec.embed and placement.device_of(UnitId("head")) != placement.device_of(UnitId("embed"))

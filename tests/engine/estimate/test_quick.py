@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from engine.arch.spec import MoeFfn
 from engine.arch.units import UnitId
 from engine.estimate.automatic import moved
 from engine.estimate.memory import DeviceBytes, Estimator
@@ -14,7 +15,8 @@ from engine.estimate.quick import QuickBytes
 from engine.hardware.gpus import GpuInfo
 from engine.hardware.machine import Machine, NodeInfo
 from engine.placement.options import LoadOptions
-from engine.placement.placement import Device, Gpu, Numa, Placement, default_placement, units_of
+from engine.placement.placement import Device, Gpu, Numa, Placement, Pool, default_placement, units_of
+from engine.placement.pools import with_sensible_pools
 from tests.helpers.described import Described, model
 from tests.helpers.golden_models import MODELS
 from tests.helpers.pooled import with_pools
@@ -36,7 +38,17 @@ def scattered(one: Described, rng: random.Random, devices: tuple[Device, ...] = 
     """Every unit anywhere, caches and states with their mixer."""
     drawn = {unit: rng.choice(devices) for unit in units_of(one.spec)}
     places = {unit: drawn[UnitId("mixer", unit.layer)] if unit.kind in ("kv", "state") else drawn[unit] for unit in drawn}
-    return moved(default_placement(one.spec, OPTIONS), places)
+    return pooled(moved(default_placement(one.spec, OPTIONS), places), one, rng)
+
+
+def pooled(placement: Placement, one: Described, rng: random.Random) -> Placement:
+    """With pools of a few experts in some of the layers that can have one."""
+    found = []
+    for block in one.spec.blocks:
+        router = placement.device_of(UnitId("ffn", block.index))
+        if isinstance(block.ffn, MoeFfn) and isinstance(router, Gpu) and rng.random() < 0.5:
+            found.append(Pool(block.index, router, tuple(range(rng.randrange(1, block.ffn.n_experts)))))
+    return with_sensible_pools(replace(placement, pools=tuple(found)))
 
 
 def by_layers(one: Described, rng: random.Random) -> Placement:
@@ -46,7 +58,7 @@ def by_layers(one: Described, rng: random.Random) -> Placement:
     for unit in units_of(one.spec):
         behind = unit.kind == "embed" or (unit.kind == "experts" and rng.random() < 0.6)
         places[unit] = Numa(0) if behind else Gpu(sum(unit.layer >= cut for cut in cuts))
-    return moved(default_placement(one.spec, OPTIONS), places)
+    return pooled(moved(default_placement(one.spec, OPTIONS), places), one, rng)
 
 
 def sure(one: DeviceBytes) -> tuple[int, ...]:

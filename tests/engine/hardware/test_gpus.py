@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import types
 from pathlib import Path
 
 import pytest
 
 from engine.errors import InvalidRequest
 from engine.hardware import gpus
+from engine.hardware.gpu_listing import Listed
 from engine.hardware.gpus import find_gpus
 from engine.hardware.machine import this_machine
 from engine.hardware.machine_file import read_machine
@@ -22,24 +22,7 @@ def have(monkeypatch: pytest.MonkeyPatch, *packages: str) -> None:
     monkeypatch.setattr(gpus.importlib.util, "find_spec", lambda name: object() if name in packages else None)
 
 
-class FakeNvml(types.SimpleNamespace):
-    """Two cards of 24 and 12 GiB."""
-
-    NVMLError = ValueError
-    nvmlMemory_v2 = 2
-
-    def __init__(self) -> None:
-        cards = [("A", "GPU-aa11", 24), ("B", "GPU-bb22", 12)]
-        memory = [types.SimpleNamespace(total=size * GIB, free=(size - 1) * GIB) for _, _, size in cards]
-        super().__init__(
-            nvmlInit=lambda: None,
-            nvmlShutdown=lambda: None,
-            nvmlDeviceGetCount=lambda: len(cards),
-            nvmlDeviceGetHandleByIndex=lambda i: i,
-            nvmlDeviceGetName=lambda i: cards[i][0].encode(),
-            nvmlDeviceGetUUID=lambda i: cards[i][1],
-            nvmlDeviceGetMemoryInfo=lambda i, version=0: memory[i],
-        )
+CARDS = [Listed("GPU-aa11", "A", 24 * GIB, 23 * GIB), Listed("GPU-bb22", "B", 12 * GIB, 11 * GIB)]
 
 
 def test_emulated_gpus_have_a_capacity(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -66,7 +49,7 @@ def test_gpus_can_be_switched_off() -> None:
 
 def test_what_the_driver_lists_is_found_in_the_order_that_cuda_shows(monkeypatch: pytest.MonkeyPatch) -> None:
     have(monkeypatch, "torch", "triton")
-    monkeypatch.setitem(sys.modules, "pynvml", FakeNvml())
+    monkeypatch.setattr(gpus, "listed_by_driver", lambda root: (CARDS, ""))
     monkeypatch.setattr(gpus.shutil, "which", lambda name, path=None: f"/usr/bin/{name}")
     assert [(one.index, one.name, one.capacity // GIB) for one in find_gpus({}).usable] == [(0, "A", 23), (1, "B", 11)]
     assert [one.name for one in find_gpus({"CUDA_VISIBLE_DEVICES": "1,0"}).usable] == ["B", "A"]
@@ -77,7 +60,7 @@ def test_what_the_driver_lists_is_found_in_the_order_that_cuda_shows(monkeypatch
 
 
 def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "pynvml", FakeNvml())
+    monkeypatch.setattr(gpus, "listed_by_driver", lambda root: (CARDS, ""))
     have(monkeypatch, "torch")
     found = find_gpus({})
     assert len(found.found) == 2 and not found.usable and "triton is not installed" in found.problem
@@ -86,8 +69,7 @@ def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "no C compiler" in find_gpus({}).problem
 
 
-def test_without_the_library_the_files_of_the_driver_count(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(gpus, "_nvml", lambda: ([], "there is no NVIDIA driver; install it to compute on a GPU"))
+def test_without_the_library_the_files_of_the_driver_count(tmp_path: Path) -> None:
     assert find_gpus({}, tmp_path).problem.startswith("there is no NVIDIA driver")
     card = tmp_path / "proc/driver/nvidia/gpus/0000:01:00.0/information"
     card.parent.mkdir(parents=True)

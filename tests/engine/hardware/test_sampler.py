@@ -6,6 +6,7 @@ import os
 import random
 import shutil
 import time
+import typing
 from pathlib import Path
 
 import psutil
@@ -14,8 +15,21 @@ import pytest
 from engine.hardware.memory_gauges import NO_PRESSURE
 from engine.hardware.rates import Rates
 from engine.hardware.sampler import Sampler, cpu_name
-from engine.hardware.snapshot import HardwareSnapshot, why
+from engine.hardware.snapshot import (
+    CoreSample,
+    CpuSample,
+    DiskSample,
+    GpuProcess,
+    GpuSample,
+    HardwareSnapshot,
+    MemorySample,
+    NodeSample,
+    PressureSample,
+    SensorCost,
+    why,
+)
 from engine.hardware.thermal import cpu_temperature
+from engine.hardware.work import DeviceWork, EngineSample, OpTime
 from tests.helpers import machines
 
 
@@ -152,3 +166,29 @@ def test_a_disk_that_is_gone_is_no_error(monkeypatch: pytest.MonkeyPatch) -> Non
     sampler = Sampler()
     monkeypatch.setattr(os, "statvfs", broken)
     assert sampler.sample().disk_free_bytes is None
+
+
+UNITS = ("_bytes", "_percent", "_c", "_w", "_mhz", "_rpm", "_s", "_ms", "_per_s", "_per_token", "_tokens", "_tok_s")
+NUMBERS = {
+    *(
+        "node",
+        "index",
+        "cpus",
+        "performance_state",
+        "slow_bits",
+        "link_generation",
+        "link_generation_max",
+        "link_generation_card_max",
+    ),
+    *("link_width", "link_width_max", "link_replays", "ecc_errors", "pid", "ms", "n_answers", "n_decode_steps", "n_decoded"),
+    *("n_prefilled", "n_bytes"),
+}
+"""Counts and numbers of things, which have no unit."""
+
+
+def test_every_gauge_has_its_unit_in_its_name() -> None:
+    values = (GpuSample, GpuProcess, NodeSample, CoreSample, CpuSample, PressureSample, DiskSample, MemorySample, SensorCost)
+    for value in (*values, HardwareSnapshot, EngineSample, DeviceWork, OpTime):
+        for name, kind in typing.get_type_hints(value).items():
+            if {int, float} & {kind, *typing.get_args(kind)}:
+                assert name.endswith(UNITS) or name in NUMBERS, f"{value.__name__}.{name}"

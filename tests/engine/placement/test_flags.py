@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.errors import PlacementError
 from engine.hardware.gpus import GpuInfo
 from engine.placement.flags import Override, parse_flags, to_text
-from engine.placement.patterns import compile_pattern
+from engine.placement.patterns import compile_pattern, compile_python
 from engine.placement.rules import layer_devices, tensor_map
 from tests.helpers.tensor_names import deepseek, mixture
 
@@ -115,6 +115,10 @@ def test_what_has_no_meaning_here_is_said() -> None:
         ("-ot '(.*)*x$=CPU'", "repeat of what repeats"),
         ("-ot '((a|b+)c)+x=CPU'", "repeat of what repeats"),
         ("-ot '.*a.*b.*c.*d.*e=CPU'", "more than 4 repeats"),
+        ("-ot '[a--b]=CPU'", "two dashes"),
+        ("-ot '(.|..)(.|..)(.|..)(.|..)(.|..)(.|..)(.|..)(.|..)(.|..)x=CPU'", "more than 8 groups of alternatives"),
+        ("-ot '(a?){20}=CPU'", "repeat of what repeats"),
+        ("-ot '.?.?.?.?.?.?.?.?.?x=CPU'", "more than 8 optional parts"),
         ("-ts 1,x", "shares"),
         ("-ts 1,-2", "shares"),
         ("-ncmoe -3", "negative"),
@@ -151,6 +155,18 @@ def test_patterns_are_those_of_ecmascript(pattern: str, name: str, found: bool) 
     assert (compile_pattern(pattern).search(name) is not None) is found
 
 
+@pytest.mark.parametrize("pattern", ["[[a]", "[a&&b]", "[a||b]", r"[\[b]", "[]b]"])
+def test_sets_of_characters_are_plain(pattern: str) -> None:
+    assert compile_python(pattern).search("xbx" if "b" in pattern else "xax") is not None
+
+
+def test_alternatives_are_counted_by_themselves() -> None:
+    layers = "|".join(rf"blk\.{i}\..*(up|down)_exps" for i in range(20))
+    assert compile_pattern(layers).search("blk.19.ffn_up_exps.weight") is not None
+    assert compile_pattern(layers).search("blk.20.ffn_up_exps.weight") is None
+
+
+@settings(deadline=None)
 @given(
     st.lists(
         st.tuples(st.sampled_from([r"\.1\.", "ffn", "exps", "attn", "up", "blk", "zzz", r"\d+\.ffn_(up|gate)"]), st.booleans()),
@@ -167,6 +183,7 @@ def test_of_any_list_the_first_match_wins(rules: list[tuple[str, bool]]) -> None
         assert found[name] == (plain if first is None else "CUDA1" if first else "CPU")
 
 
+@settings(deadline=None)
 @given(st.integers(0, 130), st.integers(1, 100), st.lists(st.integers(0, 97), min_size=1, max_size=6).filter(any))
 def test_layers_are_cut_in_order_by_their_shares(n_gpu: int, n_layers: int, shares: list[int]) -> None:
     gpus = [GpuInfo(i, "card", 8 << 30, 8 << 30) for i in range(len(shares))]

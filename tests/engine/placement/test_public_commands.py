@@ -1,7 +1,8 @@
 """Command lines that people published, and the devices that llama.cpp's rules give each kind of tensor.
 
 The expected places were worked out by another program, from `src/llama-model.cpp` and `src/llama-model-loader.cpp`; those of the
-overrides agree with 16,000 lines of published logs ("buffer type overridden to"). GPUs are of one size.
+overrides agree with 16,000 lines of published logs ("buffer type overridden to"). GPUs are of one size. `more_commands.json` are
+whole lines, most of ik_llama.cpp, worked out in the same way by a third program.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from typing import Any
 import pytest
 
 from engine.hardware.gpus import GpuInfo
-from engine.placement.flags import parse_flags
+from engine.placement.flags import LlamaFlags
+from engine.placement.interchange.parsed import parse
 from engine.placement.rules import tensor_map
 from tests.helpers import tensor_names
 from tests.helpers.models import GOLDEN
@@ -27,7 +29,11 @@ MODELS = {
     "llama-70b": (tensor_names.dense(80), 80),
     "qwen3-32b": (tensor_names.dense(64), 64),
 }
-CASES: list[dict[str, Any]] = json.loads((GOLDEN / "placement/llama_cpp_commands.json").read_text(encoding="utf-8"))
+CASES: list[dict[str, Any]] = [
+    case
+    for name in ("llama_cpp_commands", "more_commands")
+    for case in json.loads((GOLDEN / f"placement/{name}.json").read_text(encoding="utf-8"))
+]
 PARTS = {"exps": ("ffn_gate_exps", "ffn_up_exps", "ffn_down_exps")}
 
 
@@ -43,14 +49,17 @@ def layers_of(text: str) -> dict[int, str]:
 
 
 def test_there_are_enough_of_them() -> None:
-    assert len({case["command"] for case in CASES}) >= 45
+    assert len({case["command"] for case in CASES}) >= 60
 
 
 @pytest.mark.parametrize("case", CASES, ids=[f"{i}-{case['model']}" for i, case in enumerate(CASES)])
 def test_tensors_lie_where_the_tool_puts_them(case: dict[str, Any]) -> None:
     names, n_layers = MODELS[case["model"]]
     gpus = [GpuInfo(i, "card", 24 << 30, 24 << 30) for i in range(case["gpus"])]
-    found = tensor_map(parse_flags(case["command"]), names, n_layers, gpus)
+    parsed = parse(case["command"])
+    assert isinstance(parsed.rules, LlamaFlags)
+    assert parsed.tool == case.get("tool", parsed.tool)
+    found = tensor_map(parsed.rules, names, n_layers, gpus)
     assert found["output.weight"] == case["devices"]["output"]
     assert found["token_embd.weight"] == case["devices"].get("token_embd", "CPU")
     for part, text in case["devices"].items():

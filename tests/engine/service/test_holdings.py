@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, cast
 
 import pytest
 
+from engine.hardware.page_nodes import nodes_of
 from engine.placement.placement import Gpu, Numa
 from engine.runtime.residency import Holding, Residency
 from engine.service import holdings
-from engine.service.holdings import HoldingWatch, slope_of
+from engine.service.holdings import SAMPLED_PAGES, HoldingWatch, off_node_share, slope_of
+from kernels_pyx.arena import Arena
 
 GIB = 1 << 30
 
@@ -84,3 +87,29 @@ def test_slopes() -> None:
     assert slope_of([(0.0, 5)]) == 0
     assert slope_of([(0.0, 1), (1.0, 3), (2.0, 5)]) == 2
     assert holdings.anonymous_bytes() > 1 << 20
+
+
+def test_pages_on_other_nodes_are_told_by_their_share() -> None:
+    places = ((0, 1 << 20, 64 * 4096), (1, 1 << 30, 64 * 4096))
+    asked: list[int] = []
+
+    def look(addresses: Sequence[int]) -> list[int | None]:
+        asked.extend(addresses)
+        return [None if address % 8192 else 0 for address in addresses]
+
+    assert off_node_share(places, look) == 0.5
+    assert len(asked) == 128 and max(asked) < (1 << 30) + 64 * 4096
+    assert off_node_share(places, lambda addresses: [None] * len(addresses)) is None
+    assert off_node_share((), look) is None
+    asked.clear()
+    off_node_share(((0, 0, 1 << 40),), look)
+    assert len(asked) == SAMPLED_PAGES
+
+
+def test_the_system_is_asked_where_pages_lie() -> None:
+    arena = Arena(8 * 4096)
+    memoryview(arena)[:4096] = bytes(4096)
+    touched, untouched = nodes_of([arena.address, arena.address + 4 * 4096])
+    assert touched is None or touched >= 0
+    assert untouched is None and nodes_of([]) == []
+    arena.close()

@@ -191,6 +191,7 @@ def test_holdings_are_told_at_any_time(recorder: Recorder) -> None:
     recorder.finished(command)
     told = next(e for e in recorder.of(command.request_id) if isinstance(e, Holdings))
     assert {one.device for one in told.holdings} == {"numa0", "gpu0"}
+    assert told.off_node_share is None or 0 <= told.off_node_share <= 1
     assert {one.device: one.sentence for one in told.trends} == {"numa0": "", "gpu0": ""}
     assert sum(one.nbytes for one in told.holdings if one.device == "gpu0") == next(
         one.nbytes for one in told.trends if one.device == "gpu0"

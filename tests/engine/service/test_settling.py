@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any, cast
@@ -14,6 +15,7 @@ from engine.api.values import RequestId
 from engine.service import state as state_module
 from engine.service.loop import Loop
 from engine.service.mailbox import Mailbox
+from engine.service.state import ExpertWatch
 
 
 @dataclass
@@ -25,8 +27,9 @@ class FakeLoaded:
     done: list[str] = field(default_factory=list)
     owns: bool = False
     answers: int = 0
-
-    experts = None
+    experts: None = None
+    pools: None = None
+    warm_in_s: None = None
 
     @property
     def settling(self) -> bool:
@@ -55,8 +58,9 @@ class FakeLoaded:
 
 def loop_of(fake: FakeLoaded, events: list[Event]) -> Loop:
     made = Loop(fake.mailbox, events.append)
-    holding = SimpleNamespace(look=lambda: None)
-    made._state.loaded = cast(Any, SimpleNamespace(model=fake, session=fake, close=fake.close, holding=holding))
+    made._state.loaded = cast(
+        Any, SimpleNamespace(model=fake, session=fake, holding=SimpleNamespace(look=lambda: None), close=fake.close)
+    )
     return made
 
 
@@ -88,5 +92,8 @@ def test_the_thread_sleeps_but_for_a_look_when_it_owns_memory() -> None:
     assert state.patience_s() is None
     fake.owns = True
     assert state.patience_s() == state_module.OWNER_LOOKS_S
+    fake.experts = cast(Any, SimpleNamespace(n_tokens=3))
+    state.expert_watch = ExpertWatch(RequestId("0"), 1.0, time.monotonic() + 1)
+    assert 0.5 < cast(float, state.patience_s()) <= 1
     fake.left = 1
     assert state.patience_s() == 0

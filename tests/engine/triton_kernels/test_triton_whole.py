@@ -17,7 +17,7 @@ from engine.triton_kernels.attention_whole import attend_whole, fits
 from engine.triton_kernels.paged import Pages
 from engine.triton_kernels.route_prepared import fits as route_fits
 from engine.triton_kernels.route_prepared import prepare_route
-from engine.triton_kernels.tensors import Acts, Choice, NormWeight
+from engine.triton_kernels.tensors import Acts, Choice, NormWeight, Pooled, Tally
 from engine.triton_kernels.torch.attention_forms import AttentionForms
 from engine.triton_kernels.torch.kernels import TorchKernels
 from engine.triton_kernels.workspace import Workspace
@@ -80,7 +80,7 @@ def test_attention_of_decode_in_one_launch(heads: Heads, turn: Turn, scaled: boo
             TORCH.attend(step, own[0], cache, heads, sinks, gate, out, rows=True)
             TRITON.prepare(out, acts, rows=None, norm=None)
         found.append((out, cache.keys, cache.values, acts))
-    (want, keys, values, coded), (got, own_keys, own_values, codes) = found
+    (want, keys, values, _), (got, own_keys, own_values, codes) = found
     np.testing.assert_allclose(got, want, atol=4e-3)
     for ours, theirs in ((own_keys, keys), (own_values, values)):
         np.testing.assert_allclose(ours, theirs, rtol=2e-3, atol=1e-6)
@@ -117,7 +117,7 @@ def test_rows_and_choice_in_one_launch(routing: Routing, n_rows: int, normed: bo
     router, x, kernels = stored("F32", 1, 12, 96), random(n_rows, 96), TorchKernels()
     router.data[4:].view(torch.float32)[96 * 5 : 96 * 6] = router.data[4:].view(torch.float32)[96 * 2 : 96 * 3]
     norm = NormWeight(1 + 0.1 * random(96, seed=5), 1e-5) if normed else None
-    assert route_fits(router, routing)
+    assert route_fits(TRITON.acts(empty, n_rows, 96, frozenset({"Q4_K", "F32"}), f32=False), router, routing)
     arrivals = torch.zeros(1, dtype=torch.int32)
     for seed in (1, 2):
         pick = random(12, seed=seed).round() if seed == 2 else None
@@ -127,7 +127,16 @@ def test_rows_and_choice_in_one_launch(routing: Routing, n_rows: int, normed: bo
         scores, want = ([empty((n_rows, 12), "float32"), *_choice(n_rows, 3)] for _ in range(2))
         assert want_acts.values is not None
         kernels.route(of_torch(want_acts.values), router, bias, pick, want[0], Choice(*want[1:]), routing)
-        prepare_route(x, norm, acts, router, bias, pick, scores[0], Choice(*scores[1:]), routing, arrivals, experts=experts)
+        ids, counts = torch.full((n_rows, 3), -7, dtype=torch.int32), torch.zeros(12, dtype=torch.int32)
+        slots = torch.tensor([-1, 3, 0, -1, 1, -1, 2, -1, -1, 4, -1, 5], dtype=torch.int32)
+        pool = Pooled(slots, torch.empty_like(ids), torch.empty_like(ids))
+        given = (x, norm, acts, router, bias, pick, scores[0], Choice(*scores[1:]), routing, arrivals)
+        prepare_route(*given, Tally(ids, counts), pool, experts=experts)
+        chosen = scores[1].long()
+        np.testing.assert_array_equal(ids, scores[1])
+        np.testing.assert_array_equal(counts, torch.bincount(chosen.flatten(), minlength=12))
+        np.testing.assert_array_equal(pool.here, slots[chosen])
+        np.testing.assert_array_equal(pool.there, torch.where(slots[chosen] < 0, scores[1], -1))
         close(scores[0], want[0], 1e-5)
         np.testing.assert_array_equal(scores[1], want[1])
         close(scores[2], want[2], 1e-5)
@@ -137,10 +146,11 @@ def test_rows_and_choice_in_one_launch(routing: Routing, n_rows: int, normed: bo
 
 
 def test_which_routers_choose_in_one_launch() -> None:
-    router = stored("F32", 1, 12, 96)
-    assert not route_fits(router, Routing("softmax", n_groups=4, n_groups_used=2))
-    assert not route_fits(stored("Q8_0", 1, 12, 96), Routing("softmax"))
-    assert not route_fits(stored("F32", 1, 300, 32), Routing("softmax"))
+    router, (few, many) = stored("F32", 1, 12, 96), (TRITON.acts(empty, n, 96, frozenset({"F32"}), f32=False) for n in (8, 9))
+    assert route_fits(few, router, Routing("softmax")) and not route_fits(many, router, Routing("softmax"))
+    assert not route_fits(few, router, Routing("softmax", n_groups=4, n_groups_used=2))
+    assert not route_fits(few, stored("Q8_0", 1, 12, 96), Routing("softmax"))
+    assert not route_fits(few, stored("F32", 1, 300, 32), Routing("softmax"))
 
 
 def _choice(n_rows: int, n_used: int) -> tuple[torch.Tensor, torch.Tensor]:

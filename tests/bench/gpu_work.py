@@ -1,0 +1,78 @@
+"""What the engine tells of its own work on a real GPU: shares of a token by device, waits by the card's clock, traffic of links.
+
+Run as `python -m tests.bench.gpu_work MODEL [FLAGS] [OUT.json]` on a machine with a GPU, e.g. with '-ngl 99 -ot exps=CPU'. It
+loads the model, answers for some seconds while sensors are watched, and prints the figures beside those of the driver.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+from dataclasses import asdict
+from pathlib import Path
+
+from engine.api.commands import Command, Generate, LoadModel, WatchSensors
+from engine.api.events import Counters, Event, Failed, Finished, Sensors
+from engine.api.values import LoadOptions, RequestId, SamplingParams
+from engine.service.engine import Engine
+
+N_TOKENS = 600
+
+
+class Listener:
+    """Keeps readings, and says when a request has ended."""
+
+    def __init__(self) -> None:
+        self.counters: list[Counters] = []
+        self.sensors: list[Sensors] = []
+        self._ended: dict[RequestId, threading.Event] = {}
+
+    def __call__(self, event: Event) -> None:
+        if isinstance(event, Counters):
+            self.counters.append(event)
+        elif isinstance(event, Sensors):
+            self.sensors.append(event)
+        elif isinstance(event, Finished | Failed):
+            if isinstance(event, Failed):
+                sys.stderr.write(f"{event.message}\n")
+            self._ended.setdefault(event.request_id, threading.Event()).set()
+
+    def run(self, engine: Engine, command: Command) -> None:
+        """Submits a command and waits for its end."""
+        ended = self._ended.setdefault(command.request_id, threading.Event())
+        engine.submit(command)
+        ended.wait(300)
+
+
+def main() -> int:
+    """Measures, and writes what it found."""
+    listener = Listener()
+    engine = Engine(listener)
+    placement = sys.argv[2] if len(sys.argv) > 2 else ""
+    listener.run(engine, LoadModel(RequestId("load"), sys.argv[1], LoadOptions(n_ctx=2048, placement=placement)))
+    listener.run(engine, WatchSensors(RequestId("watch"), 0.5))
+    sampling = SamplingParams(max_tokens=N_TOKENS, temperature=0.0)
+    listener.run(engine, Generate(RequestId("answer"), prompt="Count: 1, 2, 3,", sampling=sampling, ignore_eog=True))
+    engine.close()
+    found = []
+    for one in listener.counters:
+        if one.sample.n_decoded:
+            near = min(listener.sensors, key=lambda sensors: abs(sensors.snapshot.time_s - one.sample.time_s))
+            cards = {gpu.key: (gpu.state, gpu.busy_percent, gpu.power_w) for gpu in near.snapshot.gpus}
+            found.append({"work": asdict(one.sample), "cards": cards})
+    for row in found:
+        sample = row["work"]
+        sys.stdout.write(
+            f"{sample['decode_tok_s']:.1f} tok/s, step {sample['step_ms']:.2f} ms, outside {sample['outside_ms']:.2f}\n"
+        )
+        for device in sample["devices"]:
+            sys.stdout.write(f"  {json.dumps(device)}\n")
+        sys.stdout.write(f"  driver: {row['cards']}\n")
+    if len(sys.argv) > 3:
+        Path(sys.argv[3]).write_text(json.dumps(found, indent=1), encoding="utf-8")
+    return 0 if found else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,81 @@
+"""`config.json`: its keys, what they mean here, and what is refused."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from engine.errors import PlacementError
+from engine.hardware.gpus import GpuInfo
+from engine.placement.flags import parse_flags
+from engine.placement.interchange.config import KEYS
+from engine.placement.interchange.parsed import parse
+from engine.placement.options import LoadOptions
+from engine.placement.rules import resolve
+from tests.helpers.described import model
+
+GPUS = [GpuInfo(i, "card", 24 << 30, 24 << 30) for i in range(4)]
+WHOLE = {
+    "model_path": "models/qwen.gguf",
+    "n_gpu_layers": 2,
+    "n_threads": 64,
+    "n_batch": 256,
+    "ctx_size": 16384,
+    "rope_freq_base": 10000.0,
+    "rope_freq_scale": 0.5,
+    "flash_attn": False,
+    "use_mmap": True,
+    "use_mlock": False,
+    "numa_node": 0,
+    "kvcache_cpu": True,
+    "kvcache_cpu_quantize": "int8",
+    "kvcache_cpu_max_tokens": 14000,
+}
+
+
+def test_every_key_is_read() -> None:
+    assert WHOLE.keys() == KEYS.keys()
+    parsed = parse(json.dumps(WHOLE))
+    assert parsed.tool == "config"
+    given = parsed.settings.options(LoadOptions())
+    assert (given.n_threads, given.n_ctx, given.prefill_chunk) == (64, 16384, 256)
+    assert dict(given.overrides) == {"rope.freq_base": 10000.0, "rope.scaling.type": "linear", "rope.scaling.factor": 2.0}
+    assert parsed.settings.model_path == "models/qwen.gguf"
+    assert [one.split(":")[0] for one in parsed.unsupported] == ["kvcache_cpu"]
+    assert any(one.startswith("flash_attn") for one in parsed.remarks)
+
+
+def test_layers_are_counted_as_llama_cpp_counts_them() -> None:
+    one = model("qwen3moe")
+    found = parse('{"n_gpu_layers": 2}').resolve(one.spec, one.graph, one.file, GPUS, LoadOptions(n_threads=2))
+    flags = resolve(parse_flags("-ngl 2"), *one, GPUS, LoadOptions(n_threads=2))
+    assert (found.tensors, found.placement) == (flags.tensors, flags.placement)
+    every = parse('{"n_gpu_layers": -1}').resolve(one.spec, one.graph, one.file, GPUS[:1], LoadOptions(n_threads=2))
+    assert set(every.tensors.values()) == {"CPU", "CUDA0"}
+
+
+def test_a_node_that_is_not_the_first_is_told() -> None:
+    assert any("numa_node 1" in one for one in parse('{"n_batch": 512, "numa_node": 1}').unsupported)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ('{"n_gpu_layer": 45}', "did you mean n_gpu_layers"),
+        ('{"n_gpu_layer": 45, "n_batch": 1}', "the key 'n_gpu_layer' is unknown; did you mean n_gpu_layers"),
+        ('{"n_batch": 512, "zzz": 1}', "the key 'zzz' is unknown; it knows model_path"),
+        ('{"n_gpu_layers": "45"}', 'n_gpu_layers is "45"; it takes a number of layers'),
+        ('{"n_gpu_layers": true}', "n_gpu_layers is true"),
+        ('{"n_threads": 1.5}', "n_threads is 1.5"),
+        ('{"flash_attn": 1}', "flash_attn is 1; it takes true or false"),
+        ('{"rope_freq_base": 0}', "rope_freq_base is 0"),
+        ('{"kvcache_cpu_quantize": "int2"}', "kvcache_cpu_quantize"),
+        ('{"n_batch": 512', "not a JSON file"),
+        ('{"n_batch": ' + "[" * 100_000, "not a JSON file"),
+    ],
+)
+def test_mistakes_are_refused_in_a_sentence(text: str, problem: str) -> None:
+    with pytest.raises(PlacementError, match=problem) as caught:
+        parse(text, "config.json")
+    assert "\n" not in str(caught.value)
