@@ -11,6 +11,7 @@ from app.placement.expert_map import ExpertMap
 from app.placement.facts import Fact, FactList
 from app.placement.move_buttons import MoveButtons, Target
 from app.placement.pane import Pane, Prose, Rule
+from app.placement.pool_view import PoolView
 from app.widgets.buttons import LinkButton, PushButton
 from app.widgets.elided_label import ElidedLabel
 
@@ -69,6 +70,7 @@ class Inspector(Pane):
         self.use = UseView()
         self.split = PushButton("", height=32)
         self.pin = LinkButton("", px=12)
+        self.pools = PoolView()
         column: QVBoxLayout = self.column
         column.addSpacing(10)
         column.addWidget(self._facts)
@@ -84,6 +86,7 @@ class Inspector(Pane):
         column.addWidget(self.split)
         column.addSpacing(6)
         column.addWidget(self.pin, 0, Qt.AlignmentFlag.AlignLeft)
+        column.addWidget(self.pools)
         column.addStretch(1)
         self._connect()
         self.show_selection(Selection(self.tr("Nothing selected")))

@@ -39,6 +39,7 @@ def _edited() -> PlacementStage:
     stage.load()
     stage.count_experts()
     stage.desk.move(_experts(3, 4), Gpu(1))
+    stage.desk.split((5, 6, 7), 64)
     stage.controller.board.select(_experts(5, 6, 7))
     return stage
 

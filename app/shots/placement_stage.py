@@ -25,13 +25,13 @@ from app.windows.placement_controller import PlacementController
 from app.windows.placement_parts import PlacementParts, make_placement
 from engine.api.commands import AskHoldings, Command, WatchExperts
 from engine.api.events import Event, Finished, Holdings, ModelReady
-from engine.api.pure import Gpu, Numa, Placement, Prediction, UnitId, machine_of
+from engine.api.pure import Gpu, Placement, Prediction, machine_of
 from engine.api.values import HoldingInfo, HoldingTrend, ModelInfo, RequestId
 
 MACHINE = {
     "name": "EPYC workstation",
-    "gpus": [{"name": "RTX 4090", "memory_gib": 24}, {"name": "RTX 3090", "memory_gib": 24}],
-    "nodes": [{"name": "EPYC 7543", "ram_gib": 256, "cores": 32, "read_gbps": 190, "count": 2}],
+    "gpus": [{"name": "RTX 4090", "memory_gib": 24, "count": 2}, {"name": "RTX 3090", "memory_gib": 24}],
+    "nodes": [{"name": "EPYC 9354", "ram_gib": 512, "cores": 32, "read_gbps": 410}],
 }
 N_CTX = 32_768
 _WAIT_S = 60.0
@@ -62,17 +62,11 @@ class PlacementStage:
         self.desk = self.parts.desk
 
     def open(self) -> Placement:
-        """Plans the model; its experts lie on both nodes. Returns that placement."""
+        """Plans the model; returns what loading it gives."""
         self.controller.open(self.path)
         self.settle(lambda: self.desk.state in ("ready", "does not fit", "failed"))
-        planner, outline = self.desk.planner, self.desk.outline
-        assert planner is not None and outline is not None
-        layers = sorted(unit.unit.layer for unit in outline.units if unit.unit.kind == "experts")
-        placement = planner.default()
-        upper = tuple(UnitId("experts", layer) for layer in layers[len(layers) // 2 :])
-        placement = planner.move(placement, tuple(one for one in upper if placement.device_of(one) == Numa(0)), Numa(1))
-        self.desk.set_placement(placement)
-        return placement
+        assert self.desk.placement is not None
+        return self.desk.placement
 
     def load(self) -> Placement:
         """The model is loaded as planned by `open`."""

@@ -32,14 +32,14 @@ def summary(prediction: Prediction, before: Prediction | None, runs: Sequence[Ru
 
 def _decode(prediction: Prediction, before: Prediction | None, runs: Sequence[RunRow], now_s: float) -> Figure:
     rates = [run.decode_tok_s for run in runs[:_NEWEST] if run.decode_tok_s is not None]
-    bound = filled(tr("Placement", "at most %1"), rate_text(prediction.bound_tok_s))
+    bound = filled(tr("Placement", "at most %1"), whole_rate(prediction.bound_tok_s))
     if rates:
         label = filled(tr("Placement", "Decode, measured %1"), day_text(runs[0].measured_s, now_s))
-        expected = filled(tr("Placement", "estimated %1"), rate_text(prediction.decode_tok_s))
-        return Figure(label, rate_text(sample(rates).mean), "tok/s", note=expected)
+        expected = filled(tr("Placement", "estimated %1"), whole_rate(prediction.decode_tok_s))
+        return Figure(label, whole_rate(sample(rates).mean), "tok/s", note=expected)
     delta, tone = _delta(prediction.decode_tok_s, None if before is None else before.decode_tok_s)
     label = tr("Placement", "Decode, estimated")
-    return Figure(label, rate_text(prediction.decode_tok_s), "tok/s", delta=delta, delta_tone=tone, note=bound)
+    return Figure(label, whole_rate(prediction.decode_tok_s), "tok/s", delta=delta, delta_tone=tone, note=bound)
 
 
 def _prefill(prediction: Prediction, before: Prediction | None, runs: Sequence[RunRow], now_s: float) -> Figure:
@@ -76,8 +76,10 @@ def _delta(value: float, before: float | None) -> tuple[str, str]:
 
 
 def signed_rate(change: float) -> str:
-    """`+0.8`, `-12`; empty for a change that rounds to nothing."""
-    digits = f"{abs(change):.1f}" if abs(change) < 9.95 else f"{abs(change):,.0f}"
+    """`+0.8`, `−12`, `+1.4k`; empty for a change that rounds to nothing."""
+    digits = f"{abs(change):.1f}" if abs(change) < 9.95 else f"{abs(change):.0f}"
+    if abs(change) >= 999.5:
+        digits = f"{abs(change) / 1000:.1f}k" if abs(change) < 99_950 else f"{abs(change) / 1000:.0f}k"
     if digits == "0.0":
         return ""
     return f"{'+' if change > 0 else '−'}{digits}"

@@ -123,7 +123,8 @@ def _export(args: argparse.Namespace) -> int:
     text, where = read_source(unshielded(args.source))
     rules = rules_of(text, where)
     if rules is not None and rules.tool == args.to:
-        _write(args.out, f"{rules.text or to_text(rules.words)}\n")
+        kept = rules.text or to_text(rules.words)
+        _write(args.out, kept if kept.endswith("\n") else f"{kept}\n")
         return 0
     if not has_units(text, where):
         raise InvalidRequest(f"{where}: it holds rules of {rules.tool if rules else 'no tool'}; give a file with units")

@@ -50,7 +50,8 @@ def read(root: Path, *, details: bool) -> HardwareSnapshot:
     try:
         gpus.adjust(in_use=True, details=details)
         gpus.start(APART_S / 2)
-        sampler = Sampler(root, gpus=gpus)
+        sampler = Sampler(root, gpus=gpus, slow_s=0.0)
+        sampler.sample()
         began = time.monotonic()
         time.sleep(APART_S)
         while not _settled(gpus, details=details) and time.monotonic() < began + PATIENCE_S:

@@ -37,8 +37,9 @@ from engine.program.plan import Lane, Plan, crossing_bytes
 from engine.quants.formats import BY_ID
 from engine.quants.padding import padded_bytes
 
-CONTEXT_BYTES = 500 << 20
-"""What a process takes of a GPU before it has anything on it: the driver's context and the code of the libraries."""
+CONTEXT_BYTES = 760 << 20
+"""What a process takes of a GPU beside what it allocates: the driver's context, code of libraries and kernels, captured graphs.
+An H200: 620 MiB before anything is on it, 140 more once a model runs."""
 GPU_ALIGN = 256
 """Where a tensor may begin on a GPU."""
 LOGIT_ROWS = DECODE_BUCKETS[-1]
@@ -153,9 +154,14 @@ class Estimator:
 
         Raises: PlacementError, see `lower`.
         """
+        beside, plans = self.streamed(placement), self.plans(placement)
+        found = self._estimate(placement, beside, plans)
+        return found if beside is None or found.fits else self._estimate(placement, None, plans)
+
+    def fits_streaming(self, placement: Placement) -> bool:
+        """Whether there is room for everything and the ring for experts on their way. Raises: PlacementError, see `lower`."""
         beside = self.streamed(placement)
-        found = self._estimate(placement, beside)
-        return found if beside is None or found.fits else self._estimate(placement, None)
+        return beside is not None and self._estimate(placement, beside).fits
 
     def streamed(self, placement: Placement) -> Placement | None:
         """Where long chunks of prompts are computed whose experts are brought to GPUs; None: there are none."""
@@ -164,8 +170,7 @@ class Estimator:
             return None
         return placement_for_prefill(placement, self.without_gpu_kernels())
 
-    def _estimate(self, placement: Placement, beside: Placement | None) -> Estimate:
-        plans = self.plans(placement)
+    def _estimate(self, placement: Placement, beside: Placement | None, plans: tuple[Plan, ...]) -> Estimate:
         if beside is not None:
             plans += (self._lowered(beside, "prefill", self.largest_chunk),)
         here: tuple[Device, ...] = (

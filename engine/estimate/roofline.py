@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from engine.estimate.rates import Calibration, GpuRates, NodeRates
+from engine.estimate.rates import GPU_READ_GBPS, GPU_TFLOPS, Calibration, GpuRates, NodeRates
 from engine.estimate.work import OpWork, UnitWork
 from engine.placement.placement import Device, Gpu
 from engine.program.fuse import Phase
@@ -15,6 +15,8 @@ GPU_REACH = 0.75
 """Of the read rate of a GPU, what kernels of few rows get through on large matrices."""
 GPU_DENSE = 0.55
 """Of the rate of dense products, what prompts reach with weights that are unpacked on the way."""
+GPU_UNPACK = 0.17
+"""Weights of experts that are unpacked for few rows each, for each byte that could be read meanwhile (an H200)."""
 ROW_NS = 5.0
 """What each row of weights costs a thread beside its bytes, with one row of activations."""
 VALUE_NS = 0.25
@@ -75,8 +77,10 @@ class Roofline:
         return nodes[number] if number < len(nodes) else nodes[0]
 
     def gpu(self, device: Gpu) -> GpuRates:
-        """The rates of a GPU."""
+        """The rates of a GPU; those of the last, or of a usual one, where the machine has fewer."""
         gpus = self.calibration.gpus
+        if not gpus:
+            return GpuRates(GPU_READ_GBPS, GPU_TFLOPS)
         return gpus[device.index] if device.index < len(gpus) else gpus[-1]
 
     def _on_node(self, op: OpWork, node: NodeRates, phase: Phase, depth: int, rows: int) -> Part:
@@ -107,7 +111,10 @@ class Roofline:
         read = nbytes / (gpu.read_gbps * GPU_REACH * 1e9)
         n_ops = sum(one.ops for one in op.matrices) + op.cache_ops * _mean_seen(op, depth, rows if phase == "prefill" else 1)
         multiply = n_ops / (gpu.tflops * GPU_DENSE * 1e12) if phase == "prefill" else 0.0
-        return Part(read, max(0.0, multiply - read), gpu.node_us * 1e-6, bound)
+        if phase == "prefill" and op.grouped:
+            weights = sum(one.nbytes * BY_NAME[one.format].block / BY_NAME[one.format].type_size for one in op.matrices)
+            multiply += weights / (gpu.read_gbps * GPU_UNPACK * 1e9)
+        return Part(read, max(0.0, multiply - read), op.launches * gpu.node_us * 1e-6, bound)
 
 
 def _seen(op: OpWork, depth: int) -> float:

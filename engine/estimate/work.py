@@ -52,7 +52,8 @@ class Matrix:
 class OpWork:
     """What one op takes. cache_bytes: for each token that is in the cache already, at most `window` of them; cache_ops likewise.
 
-    state_bytes: read and written whatever the length. values: of pointwise work. meets: workers wait for each other after it.
+    state_bytes: read and written whatever the length. values: of pointwise work. launches: of a GPU, in usual ones. grouped: rows
+    are dealt out over many matrices. meets: workers wait for each other after it.
     """
 
     matrices: tuple[Matrix, ...] = ()
@@ -61,6 +62,8 @@ class OpWork:
     window: int | None = None
     state_bytes: float = 0.0
     values: float = 0.0
+    launches: float = 1.0
+    grouped: bool = False
     meets: bool = True
 
     @property
@@ -68,6 +71,10 @@ class OpWork:
         """Bytes of weights."""
         return sum(one.nbytes for one in self.matrices)
 
+
+ROUTE_LAUNCHES, EXPERT_LAUNCHES, ATTEND_LAUNCHES, LATENT_LAUNCHES = 1.8, 1.6, 2.0, 3.4
+"""What these ops take on a GPU at the beginning of a context beside what they read, in launches of a small linear op: they are
+several, or end in one that hardly any multiprocessor has a part in (an H200, 27 to 48 layers)."""
 
 UnitWork = tuple[OpWork, ...]
 Shape = int
@@ -116,7 +123,9 @@ class ModelWork:
                 parts = tuple(self._matrix(one.weight, op.source.width, one.out.width, rows) for one in op.weights)
                 return OpWork(parts, values=rows * sum(one.out.width for one in op.weights))
             case LaneRoute():
-                return OpWork((self._matrix(op.router.weight, op.source.width, op.router.out.width, rows),))
+                return OpWork(
+                    (self._matrix(op.router.weight, op.source.width, op.router.out.width, rows),), launches=ROUTE_LAUNCHES
+                )
             case LaneExpertsUp():
                 halves = 2 if op.gate == op.up else 1
                 names = dict.fromkeys((op.gate, op.up))
@@ -124,17 +133,17 @@ class ModelWork:
                     self._experts(name, op.source.width, halves * op.out.width, op.choice.n_experts, op.choice.n_used, rows)
                     for name in names
                 )
-                return OpWork(parts, values=rows * op.choice.n_used * op.out.width)
+                return OpWork(parts, values=rows * op.choice.n_used * op.out.width, launches=EXPERT_LAUNCHES, grouped=True)
             case LaneExpertsDown():
                 part = self._experts(op.down, op.source.width, op.out.width, op.choice.n_experts, op.choice.n_used, rows)
-                return OpWork((part,), values=rows * op.out.width)
+                return OpWork((part,), values=rows * op.out.width, launches=EXPERT_LAUNCHES, grouped=True)
             case LaneAttend():
                 heads = op.heads
                 per_key = 2.0 * heads.n_heads * (heads.head_dim + heads.v_dim)
                 nbytes = heads.n_kv_heads * (
                     _value_bytes(self._options.k_type) * heads.head_dim + _value_bytes(self._options.v_type) * heads.v_dim
                 )
-                return OpWork((), nbytes, rows * per_key, heads.window, values=rows * op.out.width)
+                return OpWork((), nbytes, rows * per_key, heads.window, values=rows * op.out.width, launches=ATTEND_LAUNCHES)
             case LaneLatentAttend():
                 return self._latent(op.mla, rows, 2.0 * op.mla.n_heads * (op.mla.latent + op.mla.rank))
             case LaneLatentHeads():
@@ -159,7 +168,8 @@ class ModelWork:
         )
 
     def _latent(self, mla: Mla, rows: int, per_key: float) -> OpWork:
-        return OpWork((), mla.latent * _value_bytes(self._options.k_type), rows * per_key, values=rows * mla.n_heads * mla.rank)
+        nbytes = mla.latent * _value_bytes(self._options.k_type)
+        return OpWork((), nbytes, rows * per_key, values=rows * mla.n_heads * mla.rank, launches=LATENT_LAUNCHES)
 
     def _matrix(self, name: str, n_in: int, n_out: int, rows: int) -> Matrix:
         form = BY_ID[self._tensors[name].type_id]

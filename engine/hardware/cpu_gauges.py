@@ -11,9 +11,6 @@ from engine.hardware.snapshot import CoreSample, CpuSample, Missing
 from engine.hardware.thermal import celsius, chiplet_sensors, cpu_monitors, cpu_temperature
 from engine.hardware.topology import Topology
 
-SLOW_S = 5.0
-"""Clocks, temperatures and energy are read so seldom: a clock costs an interrupt of its core."""
-
 NO_COUNTER = "this machine has no counter of its processors' energy"
 HIDDEN = "the system hides it for security: root alone may read it"
 NO_SENSOR = "the system shows no temperature sensor of the processor"
@@ -24,10 +21,14 @@ UNREADABLE = "the system does not tell it"
 
 
 class CpuGauges:
-    """The processors of one machine; use is measured since the reading before."""
+    """The processors of one machine; use is measured since the reading before.
 
-    def __init__(self, root: Path, topology: Topology) -> None:
+    slow_s: between readings of clocks, temperatures and energy. A clock costs an interrupt of its core.
+    """
+
+    def __init__(self, root: Path, topology: Topology, slow_s: float) -> None:
         self._topology = topology
+        self._slow_s = slow_s
         self._root = root
         self._stat = str(root / "proc/stat")
         self._before: dict[bytes, tuple[int, int]] = {}
@@ -54,7 +55,7 @@ class CpuGauges:
     def read(self, now: float) -> tuple[CpuSample, tuple[CoreSample, ...]]:
         """All processors, and the cores in the order of the Topology. now: monotonic seconds."""
         if now >= self._slow_due:
-            self._slow_due = now + SLOW_S
+            self._slow_due = now + self._slow_s
             self._read_slow(now)
         use, steal, waiting = self._use()
         known = [self._names[cpu] for cpu in self._topology.cpus]

@@ -59,7 +59,7 @@ class WatchedCard:
     reasons: dict[str, str] = field(default_factory=dict)
     told_at: float | None = None
     n_failures: int = 0
-    n_deaths: deque[float] = field(default_factory=deque)
+    deaths: deque[float] = field(default_factory=deque)
     _missing: Missing | None = None
 
     def met(self, slot: int | str, answer: Mapping[str, Any]) -> None:
@@ -98,10 +98,10 @@ class WatchedCard:
         self.not_before = now + AGAIN_S[min(self.n_failures, len(AGAIN_S) - 1)]
         self.n_failures += 1
         if deadly:
-            self.n_deaths.append(now)
-            while self.n_deaths[0] < now - DEATHS_WITHIN_S:
-                self.n_deaths.popleft()
-            if len(self.n_deaths) >= MAX_DEATHS:
+            self.deaths.append(now)
+            while self.deaths[0] < now - DEATHS_WITHIN_S:
+                self.deaths.popleft()
+            if len(self.deaths) >= MAX_DEATHS:
                 self._enter("off", problem + TOO_OFTEN)
                 self.values.clear()
 

@@ -39,11 +39,11 @@ NO_DRIVER = "there is no NVIDIA driver"
 
 PROBLEMS: Mapping[int, tuple[float, str]] = {
     9: (60.0, "an NVIDIA driver is installed but not loaded; restart the computer"),
-    12: (10.0, NO_DRIVER),
+    12: (300.0, NO_DRIVER),
     18: (300.0, "the NVIDIA driver was updated; restart the computer to see its sensors"),
     999: (60.0, "the NVIDIA driver does not know of its cards any more; in a container, start that anew"),
 }
-"""By the library's number when it is opened: (seconds until it is tried again, what to tell)."""
+"""By the library's number when it is opened: (seconds until it is tried again, what to tell); sooner when a driver comes."""
 
 _CRASHES = frozenset({signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGFPE, signal.SIGILL})
 _GONE = (15, 16, 999)
@@ -61,12 +61,13 @@ class GpuRounds:
         self._lock = threading.Lock()
         self._cards = _cards_on_the_bus(root)
         self._helper: HelperProcess | None = None
-        self._opened = False
+        self._opened = self._holds_library = False
         self._strangers: dict[int | str, WatchedCard | None] = {}
         self._before: dict[int | str, WatchedCard] = {}
         self._asked: WatchedCard | None = None
         self._busy = False
         self._not_before = self._library_not_before = 0.0
+        self._had_driver = False
         self._n_restarts = 0
         self.problem = ""
 
@@ -96,14 +97,17 @@ class GpuRounds:
         now = time.monotonic()
         self._see_who_sleeps(idle=idle)
         library, amd = self._wants_library(), [card for card in self._cards if card.maker == "amd" and card.due(now)]
-        if not library and not amd:
+        if not library and (self._holds_library or not amd):
             self.drop_process()
+        if not library and not amd:
             return 0.0, 0
         if now < self._not_before:
             return 0.0, 0
         try:
-            if library and now >= self._library_not_before and (not self._opened or self._someone_may_be_back(now)):
+            if library and self._may_open(now) and (not self._opened or self._someone_may_be_back(now)):
                 self._open()
+            if self._helper is None and not amd:
+                return 0.0, 0
             self._meet_all(amd, doubtful=False)
             told = self._read_all(details=details, seldom=seldom)
             # Last, since the process may end with them: the others have their readings.
@@ -116,6 +120,7 @@ class GpuRounds:
     def drop_process(self) -> None:
         """Ends the process, and with it all use of the cards' drivers."""
         helper, self._helper = self._helper, None
+        self._holds_library = False
         self._forget()
         if helper is not None:
             helper.close()
@@ -148,8 +153,12 @@ class GpuRounds:
                 else:
                     fresh = card.state in ("asleep", "resting") and card.rests("silent", _WAKING)
             if fresh:
-                self._opened = False  # it is opened for other cards than before
+                if card.maker == "nvidia":
+                    self._opened = False  # it is opened for other cards than before
                 self._changed()
+
+    def _may_open(self, now: float) -> bool:
+        return now >= self._library_not_before or has_driver(self._root) != self._had_driver
 
     def _someone_may_be_back(self, now: float) -> bool:
         return any(card.state == "lost" and card.maker == "nvidia" and now >= card.not_before for card in self._cards)
@@ -159,11 +168,14 @@ class GpuRounds:
         self._forget()
         sleeping = any(card.state in ("asleep", "resting") for card in self._cards)
         answer = self._request({"ask": "start", "leave_asleep": sleeping}, START_S)
+        self._holds_library = True
         error = answer.get("error")
         if error is not None:
             pause, problem = PROBLEMS.get(error, (60.0, f"the NVIDIA driver does not answer ({answer['text']})"))
-            self._library_not_before = time.monotonic() + pause
+            self._library_not_before, self._had_driver = time.monotonic() + pause, has_driver(self._root)
             self._tell_problem(problem)
+            if not any(card.maker == "amd" for card in self._cards):
+                self.drop_process()
             return
         self._opened, self.problem = True, ""
         nvidia = sorted((card for card in self._cards if card.maker == "nvidia"), key=lambda card: card.pci)
@@ -205,7 +217,7 @@ class GpuRounds:
             with self._lock:
                 self._cards.append(guess)
         self._before[slot] = guess
-        answer = self._ask(guess, {"ask": "meet", "slot": slot}, READ_S if guess.n_deaths else MEET_S)
+        answer = self._ask(guess, {"ask": "meet", "slot": slot}, READ_S if guess.deaths else MEET_S)
         del self._strangers[slot]
         if answer["error"] is not None:
             self._refused(guess, answer)

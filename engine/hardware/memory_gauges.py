@@ -11,7 +11,7 @@ from engine.hardware.rates import Rates
 from engine.hardware.snapshot import MemorySample, Missing, NodeSample, PressureSample
 from engine.hardware.topology import Topology
 
-SLOW_S = 5.0
+LIMITS_S = 5.0
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 NO_PRESSURE = "this kernel does not measure pressure (psi=1 on its command line switches it on)"
@@ -38,7 +38,7 @@ class MemoryGauges:
         kib = _kib(self._files["meminfo"])
         total, available = kib.get(b"MemTotal", 0), kib.get(b"MemAvailable")
         if now >= self._limits_due:
-            self._limits_due = now + SLOW_S
+            self._limits_due = now + LIMITS_S
             limits = [one for one in memory.groups(self._root) if one[0] < total or not total]
             self._limit = min((limit for limit, _ in limits), default=None)
             self._limit_left = min((limit - used for limit, used in limits), default=None)
@@ -101,9 +101,10 @@ _PRESSURES = ("cpu_some_percent", "memory_some_percent", "memory_full_percent", 
 
 
 class NodeGauges:
-    """The memory of each NUMA node; read every few seconds."""
+    """The memory of each NUMA node; read every slow_s."""
 
-    def __init__(self, root: Path, topology: Topology) -> None:
+    def __init__(self, root: Path, topology: Topology, slow_s: float) -> None:
+        self._slow_s = slow_s
         folder = root / "sys/devices/system/node"
         self._files = [
             (node.node, str(folder / f"node{node.node}/meminfo"), str(folder / f"node{node.node}/numastat"))
@@ -116,7 +117,7 @@ class NodeGauges:
     def read(self, now: float) -> tuple[NodeSample, ...]:
         """In the order of the Topology."""
         if now >= self._due:
-            self._due = now + SLOW_S
+            self._due = now + self._slow_s
             self._samples = tuple(self._node(number, meminfo, numastat, now) for number, meminfo, numastat in self._files)
         return self._samples
 

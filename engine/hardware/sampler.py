@@ -16,19 +16,25 @@ from engine.hardware.topology import Topology
 from engine.hardware.topology_read import read_topology, topology
 
 LIVE = Path("/")
+SLOW_S = 5.0
 
 
 class Sampler:
     """Holds what stays the same between readings; rates and use are of the time since the reading before."""
 
-    def __init__(self, root: Path = LIVE, watched: Path | None = None, gpus: GpuWatch | None = None) -> None:
-        """root: where /proc and /sys lie. watched: a path on the disk whose free space is reported; None: the home folder."""
+    def __init__(
+        self, root: Path = LIVE, watched: Path | None = None, gpus: GpuWatch | None = None, slow_s: float = SLOW_S
+    ) -> None:
+        """root: where /proc and /sys lie. watched: a path on the disk whose free space is reported; None: the home folder.
+
+        slow_s: between readings of what changes slowly: nodes, clocks, temperatures, energy.
+        """
         self.topology: Topology = topology() if root == LIVE else read_topology(root)
         self._gpus = gpus
         self._watched = watched or Path.home()
-        self._cpu = CpuGauges(root, self.topology)
+        self._cpu = CpuGauges(root, self.topology, slow_s)
         self._memory, self._pressure = MemoryGauges(root), PressureGauges(root)
-        self._nodes, self._disk = NodeGauges(root, self.topology), DiskGauges(root)
+        self._nodes, self._disk = NodeGauges(root, self.topology, slow_s), DiskGauges(root)
 
     def watch_file(self, path: Path | None) -> None:
         """The model whose disk is watched from now on."""

@@ -13,8 +13,8 @@ from typing import Any
 from engine.hardware.amd import AmdCard
 from engine.spawn import limit_this_process, memory_limit, serve
 
-MEMORY_BYTES = 4 << 30
-"""Of addresses: the library maps far more than it uses."""
+MEMORY_BYTES = 64 << 30
+"""Of addresses: on machines with many cards the library maps far more than it uses."""
 LIMIT_S = 60.0
 """The parent's patience is shorter; this ends us when there is no parent left."""
 

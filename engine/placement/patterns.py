@@ -21,6 +21,7 @@ _CLASS = re.compile(r"\[:(\w+):\]")
 _COUNT = re.compile(r"\{\d+(,\d*)?\}")
 _REPEAT = re.compile(r"[*+]|\{\d+,\d*\}|\{\d{2,}\}")
 _PART = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\{\d*,?\d*\}|.", re.DOTALL)
+_IN_SET = re.compile(r"\\.|[\[&~|]", re.DOTALL)
 MAX_REPEATS = 4
 """Unlimited repeats in a pattern: with more, or one within another, a search may take hours. Published ones have three."""
 MAX_OPTIONAL = 8
@@ -46,11 +47,18 @@ def compile_pattern(pattern: str) -> re.Pattern[str]:
 def compile_python(pattern: str) -> re.Pattern[str]:
     """A pattern of Python's to `search` names with. Raises: PlacementError, see `compile_pattern`."""
     _check_length(pattern)
-    return _compiled(pattern, _PART.findall(pattern))
+    return _compiled(pattern, [_plain_set(part) if part.startswith("[") else part for part in _PART.findall(pattern)])
+
+
+def _plain_set(part: str) -> str:
+    """A set in square brackets in which nothing is what later versions of `re` may take for an operation of sets."""
+    return part[0] + _IN_SET.sub(lambda found: found[0] if found[0].startswith("\\") else f"\\{found[0]}", part[1:])
 
 
 def _compiled(pattern: str, parts: list[str]) -> re.Pattern[str]:
     _check_repeats(pattern, parts)
+    if any(part.startswith("[") and "--" in re.sub(r"\\.", "x", part) for part in parts):
+        raise _refused(pattern, "two dashes in square brackets mean other things in other places")
     try:
         return re.compile("".join(parts))
     except (re.error, RecursionError, OverflowError) as error:

@@ -53,7 +53,14 @@ def resolve(
 def _idle(flags: LlamaFlags, file: GgufFile) -> tuple[str, ...]:
     """Rules that are about no tensor of the model."""
     idle = [rule for rule in flags.overrides if not any(rule.matches(name) for name in file.tensors)]
-    return tuple(f"-ot {rule.pattern}={rule.device} matches no tensor of this model" for rule in idle if rule.below is None)
+    return tuple(
+        f"-ot {_shown(rule.pattern)}={rule.device} matches no tensor of this model" for rule in idle if rule.below is None
+    )
+
+
+def _shown(pattern: str) -> str:
+    """A pattern for a sentence."""
+    return re.sub(r"[\x00-\x1f]", " ", pattern if len(pattern) <= 120 else f"{pattern[:120]}...")
 
 
 def _of_versions(flags: LlamaFlags, layers: Sequence[str]) -> tuple[str, ...]:
@@ -84,7 +91,7 @@ def tensor_map(flags: LlamaFlags, names: Iterable[str], n_layers: int, gpus: Seq
     """
     layers, known = layer_devices(flags, n_layers, gpus), _known_devices(gpus)
     for rule in flags.overrides:
-        check_device(rule.device, known, f"-ot {rule.pattern}")
+        check_device(rule.device, known, f"-ot {_shown(rule.pattern)}")
     return {name: _tensor_device(name, flags, layers) for name in names}
 
 

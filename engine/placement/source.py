@@ -35,7 +35,7 @@ def read_source(source: str) -> tuple[str, str]:
     try:
         if path.stat().st_size > MAX_FILE_BYTES:
             raise PlacementError(f"{path}: the file is too large for a placement; give another")
-        return path.read_bytes().decode(), path.name
+        return path.read_bytes().decode("utf-8-sig"), path.name
     except OSError as error:
         raise PlacementError(
             f"{path}: cannot be read ({error.strerror}); give a placement file or flags such as '-ngl 99'"

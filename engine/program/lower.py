@@ -11,6 +11,7 @@ from engine.placement.placement import Gpu, Placement
 from engine.program.exchanges import Stay, exchanges, schedule, stays, touched
 from engine.program.fuse import Phase
 from engine.program.gpu_slots import GPU_ALIGN, gpu_slot
+from engine.program.joins import lives as joined_lives
 from engine.program.lane_latent import LaneLatentAttend
 from engine.program.lane_ops import (
     LaneAttend,
@@ -76,6 +77,8 @@ def _lane(sketch: LaneOutline, ops: tuple[LaneOp, ...], stay: Stay, max_rows: in
     meets = (True,) * len(ops) if on_gpu else meetings(ops)
     turns = tuple(accumulate(meets, initial=0))  # ops of one turn run side by side
     first, last = touched(ops)
+    for name, begin, end in joined_lives(ops) if on_gpu else ():
+        first[name], last[name] = min(first[name], begin), max(last[name], end)
     words = _words(ops)
     slots: dict[str, Slot] = {}
     for op in ops:

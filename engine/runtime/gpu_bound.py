@@ -18,6 +18,7 @@ from engine.runtime.gpu_buffers import LaneTensors, StepShape
 from engine.runtime.gpu_exchange import Neighbours, host_views
 from engine.runtime.gpu_inputs import HostInputs, InputLayout
 from engine.runtime.gpu_lane import GpuLane, Outputs
+from engine.runtime.gpu_logits import KEPT_OUT
 from engine.runtime.gpu_peers import Peers, try_peers
 from engine.runtime.gpu_side import GpuSide
 from engine.runtime.pinned import Pinned, bytes_of
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
 KEPT_SHAPES = 4
 """Shapes of prefill steps that stay bound: binding takes some milliseconds, and most chunks are of one size."""
 MOST_PIECES = 8
-KEPT_OUT = 8
-"""Wanted rows that always have room; for more it is taken for the step alone."""
 
 
 @dataclass(slots=True, eq=False)
@@ -68,7 +67,7 @@ Key = tuple[int, StepShape, bool]
 
 
 class Binder:
-    """Binds the plans of a model. Owns the pinned memory through which steps go in and logits come out."""
+    """Binds the plans of a model. Owns the pinned memory through which steps go in. head: who makes logits, None: the CPU."""
 
     def __init__(
         self,
@@ -89,20 +88,19 @@ class Binder:
         devices = tuple(side.device for side in sides)
         n_words = inputs.most_words(plan.max_rows for plan in plans)
         out_words = KEPT_OUT * (n_vocab + 1)
-        host = Pinned(4 * (n_words + out_words), devices)
+        host = Pinned(4 * n_words, devices)
         self._closers.append(host.close)
         self._slots: Tensor | None = None
         self._cpu_bytes = 0 if cpu is None else cpu.weight_bytes
         if cpu is not None:
             self._slots = bytes_of(cpu.arena)
         self._words = host.bytes[: 4 * n_words].view(torch.int32)
-        self._out = host.bytes[4 * n_words :].view(torch.float32)
         self.peers = try_peers(devices) if peers is None else peers
         with_head = [lane.device for lane in plans[0].lanes if lane.logits is not None]
-        self._head = next((side for side in sides if side.name in with_head), None)
+        self.head = next((side for side in sides if side.name in with_head), None)
         self._logits: Tensor | None = None
-        if self._head is not None:
-            self._logits = self._head.memory.allocate((out_words,), torch.float32, "workspace", "the logits")
+        if self.head is not None:
+            self._logits = self.head.memory.allocate((out_words,), torch.float32, "workspace", "the logits")
 
     @property
     def kept(self) -> tuple[tuple[int, Bound], ...]:
@@ -161,14 +159,14 @@ class Binder:
         return meeting
 
     def _outputs(self, shape: StepShape) -> tuple[Outputs | None, tuple[GpuSide, Tensor] | None]:
-        if self._head is None or self._logits is None:
+        if self.head is None or self._logits is None:
             return None, None
         size, n = shape.n_out * self._n_vocab, shape.n_out * (self._n_vocab + 1)
-        both, host, made = self._logits[:n], self._out[:n], None
+        both, made = self._logits[:n], None
         if shape.n_out > KEPT_OUT:
-            both = self._head.memory.allocate((n,), torch.float32, "workspace", f"the logits of {shape.n_out} tokens")
-            host, made = torch.empty(n), (self._head, both)
-        return Outputs(both[:size].view(shape.n_out, self._n_vocab), both[size:], both, host), made
+            both = self.head.memory.allocate((n,), torch.float32, "workspace", f"the logits of {shape.n_out} tokens")
+            made = self.head, both
+        return Outputs(both[:size].view(shape.n_out, self._n_vocab), both[size:], both), made
 
     def _forget_oldest(self) -> None:
         chunks = [key for key in self._bound if self._plans[key[0]].phase == "prefill"]
@@ -199,9 +197,9 @@ class Binder:
             close()
         self._closers.clear()
         self._slots = None
-        self._words = self._out = torch.empty(0)
+        self._words = torch.empty(0)
         self._sides.clear()
-        self._head = None
+        self.head = None
 
 
 def runs_beside(plan: Plan, devices: Sequence[GpuDevice]) -> bool:

@@ -6,7 +6,6 @@ of few rows have a fixed shape each, with padding rows, so that what a GPU does 
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -22,10 +21,11 @@ from engine.runtime.batches import parts_of
 from engine.runtime.buckets import pick
 from engine.runtime.choices import Chosen, StepChoices
 from engine.runtime.cpu_programs import CpuPrograms, not_finite, not_finite_in, refused
-from engine.runtime.gpu_bound import KEPT_OUT, Binder, Bound
+from engine.runtime.gpu_bound import Binder, Bound
 from engine.runtime.gpu_buffers import StepShape
 from engine.runtime.gpu_inputs import MAX_SEQS, InputLayout
-from engine.runtime.gpu_lane import GpuLane
+from engine.runtime.gpu_lane import GpuLane, GpuStream
+from engine.runtime.gpu_logits import LogitRoom, LogitRooms
 from engine.runtime.gpu_peers import Peers
 from engine.runtime.gpu_side import GpuSide
 from engine.runtime.gpu_stream_marks import StreamTimes
@@ -44,19 +44,16 @@ if TYPE_CHECKING:
 
 F32 = npt.NDArray[np.float32]
 
-KEPT_ROOMS = 4
-UNSHARED = 3
-"""References to an array that only the list, a loop over it and the question itself hold."""
-
 
 class _Work:
     """What one step is asked to do, and where it goes. index: of the plan."""
 
-    def __init__(self, index: int, batch: StepBatch, states: npt.NDArray[np.int32] | None, logits: F32) -> None:
+    def __init__(self, index: int, batch: StepBatch, states: npt.NDArray[np.int32] | None, room: LogitRoom) -> None:
         self.index = index
         self.batch = batch
         self.states = states
-        self.logits = logits
+        self.room = room
+        self.logits = room.logits(len(batch.out_rows))
 
 
 class GpuExecutor:
@@ -89,7 +86,6 @@ class GpuExecutor:
         self.measured: StepTimes | None = None
         self._timing: Timing | None = None
         self.crossed: Crossed = {}
-        self._n_vocab = spec.n_vocab
         self._sides = sides
         self._cpu = cpu
         self._states = states
@@ -98,7 +94,7 @@ class GpuExecutor:
         self.pools = PoolKeeper(pooled, choices.moe) if pooled else None
         self._abort = abort
         self._times: tuple[tuple[str, float], ...] = ()
-        self._rooms: list[F32] = []
+        self._rooms = LogitRooms(spec.n_vocab, pinned=needs_warmth(sides))
         self._all_plans = plans if streamed is None else (*plans, streamed)
         self._crossing = [crossing(plan) for plan in self._all_plans]
         self.stream_choice = choice
@@ -141,8 +137,9 @@ class GpuExecutor:
         states = batch.states
         if self._states.n_slots and states is None:
             states = self._states.own(n_seqs)
-        work = _Work(index, batch, states, self._room(n_out))
         bound = self._binder.bind(index, shape, beside=fixed)
+        room = self._rooms.take(n_out if bound.outputs is None else bound.outputs.n_out)
+        work = _Work(index, batch, states, room)
         if self.warmer.is_due(index, bound):
             self.warmer.make_ready(index, bound)
         bound.host.fill(batch, states)
@@ -211,16 +208,6 @@ class GpuExecutor:
         brings = (side.experts for side in self._sides)
         return tuple(one.times for one in brings if one is not None and one.times is not None)
 
-    def _room(self, n_out: int) -> F32:
-        """Room for logits, [n_out, n_vocab]: what the caller of an earlier step has let go, whose pages are there already."""
-        for held in self._rooms:
-            if len(held) == n_out and sys.getrefcount(held) <= UNSHARED:
-                return held
-        made = np.empty((n_out, self._n_vocab), np.float32)
-        if 0 < n_out <= KEPT_OUT:
-            self._rooms = [*self._rooms[-KEPT_ROOMS + 1 :], made]
-        return made
-
     def replay_s(self, n: int = 20) -> float:
         """Seconds that GPUs take for their part of a decoded token, without what the host does beside it."""
         bound = self._binder.bind(0, StepShape(1, 1, 1), beside=True)
@@ -281,8 +268,8 @@ class GpuExecutor:
                 if lane is not None:
                     lane.stream.synchronize()
                 self._timing.turn(str(bound.plan.lanes[piece.lane].device), time.perf_counter() - began)
-        for one in running:
-            one.stream.synchronize()
+        for stream in (*self._bring(bound, work), *(one.stream for one in running)):
+            stream.synchronize()
 
     def _settle(self) -> None:
         """Waits for what a step that failed has enqueued: it still reads the inputs that the next one will overwrite."""
@@ -303,6 +290,7 @@ class GpuExecutor:
                 lane = bound.lanes[piece.lane]
                 if lane is not None:
                     lane.run(piece.first, piece.end)
+            self._bring(bound, work)
             if self._cpu is not None and self._cpu.compiled[work.index] is not None:
                 self._run_cpu(work, 0, -1, meeting.host)
         except BaseException:
@@ -345,19 +333,24 @@ class GpuExecutor:
             raise not_finite(compiled.lane, bad_op)
 
     def _finish(self, bound: Bound, work: _Work) -> None:
-        """Takes the logits over, and looks for the cause where they are not finite."""
-        if bound.outputs is None or not len(work.logits):
-            return
-        if not bound.outputs.finite(len(work.logits)):
+        """Looks for the cause where logits are not finite."""
+        if bound.outputs is not None and not work.room.finite(len(work.logits)):
             raise self._cause(bound, work)
-        work.logits[:] = bound.outputs.rows(len(work.logits))
+
+    def _bring(self, bound: Bound, work: _Work) -> tuple[GpuStream, ...]:
+        """Enqueues the copy of the logits, behind the lane that makes them; who is to be waited for."""
+        if bound.outputs is None or self._binder.head is None or not len(work.logits):
+            return ()
+        stream = self._binder.head.stream
+        bound.outputs.bring(stream, work.room.floats)
+        return (stream,)
 
     def _cause(self, bound: Bound, work: _Work) -> EngineError:
         """Runs the step again, piece by piece and op by op: what it writes, it wrote before."""
         if bound.meeting is not None:
             bound = self._binder.bind(work.index, bound.shape, beside=False)
             bound.host.fill(work.batch, work.states)
-        again = _Work(work.index, work.batch, work.states, np.empty_like(work.logits))
+        again = _Work(work.index, work.batch, work.states, self._rooms.take(work.room.shape[0]))
         for piece in bound.pieces:
             lane = bound.lanes[piece.lane]
             if lane is None:
@@ -368,6 +361,15 @@ class GpuExecutor:
                 return not_finite_in(call.unit)
             lane.stream.synchronize()
         return EngineError("the model computed non-finite values; the file is probably damaged, get it again")
+
+    @property
+    def is_cold(self) -> bool:
+        """Whether some kind of decode step would first have to be compiled and captured."""
+        return self.warmer.next_cold() is not None
+
+    def warm_next(self) -> None:
+        """Compiles and captures one: seconds, in which no step can be made."""
+        self.warmer.warm_next()
 
     def settle(self) -> None:
         """What this was built beside is about to go: nothing is shared with it from now on that is not shared yet."""

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
+from engine.program.joins import together
 from engine.program.lane_ops import LaneAttend, LaneOp, LanePosition, LanePrepare, LaneRoute
 from engine.runtime.gpu_bench import Bench
 from engine.triton_kernels.tensors import Acts
@@ -26,24 +27,23 @@ class Join:
 
 def joined(bench: Bench, at: int) -> Join | None:
     """What begins with op `at`, None where it stands alone."""
-    op, *behind = bench.lane.ops[at : at + 3]
+    n_ops = together(bench.lane.ops[at : at + 3])
     found: Join | None = None
-    match op, behind:
-        case LanePosition(layer=layer, store=True), [LaneAttend(rows=True) as attend, *rest] if attend.layer == layer:
-            found = _attention(bench, op, attend, rest[0] if rest else None)
-        case LanePrepare(), [LaneRoute() as route, *_] if route.acts == op.acts and not op.source.gather:
+    match bench.lane.ops[at : at + n_ops]:
+        case [LanePosition() as op, LaneAttend() as attend, *behind]:
+            found = _attention(bench, op, attend, behind[0] if behind else None)
+        case [LanePrepare() as op, LaneRoute() as route]:
             found = Join("prepareroute", 2, _route(bench, op, route))
     if found is None or any(i in hooks for hooks in (bench.before, bench.behind) for i in range(at, at + found.n_ops)):
         return None
     return found
 
 
-def _attention(bench: Bench, op: LanePosition, attend: LaneAttend, behind: LaneOp | None) -> Join | None:
+def _attention(bench: Bench, op: LanePosition, attend: LaneAttend, behind: LaneOp | None) -> Join:
     """Rotation, store and attention; and 8-bit codes of the result where nothing else is wanted of it."""
-    if op.q is None or op.k is None or op.v is None or attend.q != op.q:
-        return None
+    assert op.q is not None and op.k is not None and op.v is not None
     acts: Acts | None = None
-    if isinstance(behind, LanePrepare) and behind.source.plain and behind.source.x == attend.out:
+    if isinstance(behind, LanePrepare):
         made = bench.acts(behind.acts)
         acts = made if made.codes is not None and made.values is None and made.halves is None else None
     weights = bench.resident.weights

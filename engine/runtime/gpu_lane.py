@@ -10,8 +10,6 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -200,28 +198,20 @@ def _named(call: Call) -> None:
 
 
 class Outputs:
-    """Where a step's logits land: a row a wanted row, and the sum of each row, which is finite only if they are."""
+    """A step's logits on the device of its head: a row a wanted row, and the sum of each row."""
 
-    def __init__(self, logits: Tensor, sums: Tensor, both: Tensor, host: Tensor) -> None:
-        """both: logits [n_out, n_vocab] and sums [n_out] as they lie side by side on the device; host: as many floats."""
+    def __init__(self, logits: Tensor, sums: Tensor, both: Tensor) -> None:
+        """both: logits [n_out, n_vocab] and sums [n_out] as they lie side by side."""
         self.logits = logits
         self.n_out = len(logits)
         self._sums = sums
         self._both = both
-        self._host = host
-        floats: npt.NDArray[np.float32] = host.numpy()  # numpy, since a small op of torch takes tens of microseconds on the host
-        self._rows = floats[: logits.numel()].reshape(logits.shape)
-        self._row_sums = floats[logits.numel() :]
 
-    def fetch(self) -> None:
-        """Enqueues the sums and the copy."""
+    def add_up(self) -> None:
+        """Enqueues the sums."""
         torch.sum(self.logits, dim=1, out=self._sums)
-        self._host.copy_(self._both, non_blocking=True)
 
-    def finite(self, n: int) -> bool:
-        """Whether the first n rows of the step that is done are."""
-        return bool(np.isfinite(self._row_sums[:n]).all())
-
-    def rows(self, n: int) -> npt.NDArray[np.float32]:
-        """Logits [n, n_vocab] of the step that is done; overwritten by the next."""
-        return self._rows[:n]
+    def bring(self, stream: GpuStream, floats: Tensor) -> None:
+        """Enqueues the copy of both. No graph has it: where to differs from step to step."""
+        with stream.current():
+            floats.copy_(self._both, non_blocking=True)

@@ -25,7 +25,7 @@ from engine.runtime.gpu_bench import NO_HOOKS, Bench, Exchange, Resident, Run
 from engine.runtime.gpu_bind import Call, bind
 from engine.runtime.gpu_buffers import Formats, LaneTensors, StepShape, lane_tensors
 from engine.runtime.gpu_cache import GpuCache
-from engine.runtime.gpu_exchange import Copies, Neighbours
+from engine.runtime.gpu_exchange import Copies, Neighbours, taken
 from engine.runtime.gpu_inputs import HostInputs, InputLayout, device_inputs
 from engine.runtime.gpu_lane import GpuLane, GpuStream, Outputs
 from engine.runtime.gpu_stream import ExpertStream
@@ -166,11 +166,13 @@ class GpuSide:
             return None if tally is None else tally.of(layer, n_rows, shape)
 
         calls = bind(Bench(resident, lane, found, step, logits, exchange, before_ops, behind_ops, noted))
-        copy = Copies([(host_words[:n_words], self._words[:n_words])])
+        given, own = host_words[:n_words], self._words[:n_words]
+        fetch = None if self.device.emulated else taken(given.view(1, -1), own.view(1, -1))
+        copy = fetch or Copies([(given, own)])
         before = [Call("step inputs", UnitId("embed"), copy, ())]
         if begin is not None:
             before.append(Call("step epoch", UnitId("embed"), begin, ()))
-        after = [] if outputs is None or not outputs.n_out else [Call("step logits", UnitId("head"), outputs.fetch, ())]
+        after = [] if outputs is None or not outputs.n_out else [Call("step logits", UnitId("head"), outputs.add_up, ())]
         if tally is not None:
             before += [Call("step choices", UnitId("ffn"), run, ()) for run in (tally.begin(lane, shape),) if run is not None]
             after += [Call("step choices", UnitId("ffn"), run, ()) for run in (tally.fetch(lane),) if run is not None]

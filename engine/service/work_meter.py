@@ -26,12 +26,17 @@ from engine.runtime.tally import ExpertTally
 
 Phase = Literal["prefill", "decode"]
 MEASURE_EVERY_S = 1.0
+FOLLOWS_S = 0.1
+"""A step that begins later than this behind another one was not waited for: nobody had asked for it."""
 HOME = "numa0"
 
 
 @dataclass(slots=True)
 class _Counts:
-    """Since the last reading. outside_s: between steps of which one followed the other; depth: tokens before each decoded one."""
+    """Since the last reading. outside_s: between steps of which one followed the other; depth: tokens before each decoded one.
+
+    decode_s, prefill_s: of steps that ended since; busy_s: by phase, of all steps, also of one that is still under way.
+    """
 
     began: float
     decode_steps: int = 0
@@ -43,6 +48,7 @@ class _Counts:
     n_outside: int = 0
     depth: int = 0
     crossed: dict[str, tuple[int, int]] = field(default_factory=dict)
+    busy_s: dict[Phase, float] = field(default_factory=lambda: {"prefill": 0.0, "decode": 0.0})
 
 
 class WorkMeter:
@@ -64,6 +70,8 @@ class WorkMeter:
         self._due: dict[Phase, float] = {"prefill": 0.0, "decode": 0.0}
         self._measured: dict[Phase, StepTimes] = {}
         self._ended: float | None = None
+        self._under_way: tuple[Phase, float] | None = None
+        """The phase of the step that the engine is in, and since when its time is not yet counted."""
 
     @property
     def n_ctx(self) -> int:
@@ -105,9 +113,14 @@ class WorkMeter:
         measured = self._watched and executor is not None and began >= self._due[phase]
         if measured and executor is not None:
             executor.measure, executor.measured = True, None
+        with self._lock:
+            self._under_way = phase, began
         try:
             logits = self._model.step(batch)
         finally:
+            with self._lock:
+                self._count_busy(time.monotonic())
+                self._under_way = None
             if measured and executor is not None:
                 executor.measure = False
                 self._due[phase] = began + MEASURE_EVERY_S
@@ -117,6 +130,13 @@ class WorkMeter:
             self._count(phase, batch, began, ended, times, {} if executor is None else executor.crossed)
         self._ended = ended
         return logits
+
+    def _count_busy(self, now: float) -> None:
+        """What a step has taken so far: those of large models outlast many readings."""
+        if self._under_way is not None:
+            phase, since = self._under_way
+            self._counts.busy_s[phase] += max(0.0, now - since)
+            self._under_way = phase, now
 
     def _count(
         self, phase: Phase, batch: StepBatch, began: float, ended: float, times: StepTimes | None, crossed: Crossed
@@ -136,17 +156,21 @@ class WorkMeter:
             counts.decoded += n_rows
             counts.decode_s += ended - began
             counts.depth += int(batch.positions.sum())
-            # A pause in which nothing was asked is no time between steps.
-            if self._ended is not None and began - self._ended < 1.0:
+            if self._ended is not None and began - self._ended < FOLLOWS_S:
                 counts.outside_s += began - self._ended
                 counts.n_outside += 1
 
     def sample(self, n_answers: int, kv_used_tokens: int, kv_bytes_per_token: int) -> EngineSample:
         """What was done since the last reading."""
         now = time.monotonic()
-        if self._reads is None or self._placement is not self._model.placement:
+        moved = self._placement is not self._model.placement
+        if self._reads is None or moved:
             self._placement, self._reads, self._cards = self._model.placement, self._ask_reads(), self._ask_cards()
+        if moved:
+            with self._lock:
+                self._measured.clear()
         with self._lock:
+            self._count_busy(now)
             counts, self._counts = self._counts, _Counts(now)
             measured = dict(self._measured)
         period = max(1e-6, now - counts.began)
@@ -185,15 +209,15 @@ class WorkMeter:
         prefill: Mapping[str, float],
         reads: TokenReads | None,
     ) -> DeviceWork:
-        in_decode = counts.decode_s * decode.get(name, 0.0)
-        working = in_decode + counts.prefill_s * prefill.get(name, 0.0)
+        share = decode.get(name, 0.0)
+        working = counts.busy_s["decode"] * share + counts.busy_s["prefill"] * prefill.get(name, 0.0)
         crossed = counts.crossed.get(name)
         come, left = (None, None) if crossed is None else (crossed[0] / period, crossed[1] / period)
         if not counts.decode_steps:
             percent = min(100.0, 100.0 * working / period)
             return DeviceWork(name, percent, in_bytes_per_s=come, out_bytes_per_s=left, card=self._cards.get(name, ""))
         step_s = counts.decode_s / counts.decode_steps
-        computing_s = in_decode / counts.decode_steps
+        computing_s = share * step_s
         # Rows of one step share the weights, which is exact for one row and for layers without experts.
         nbytes = None
         if reads is not None:

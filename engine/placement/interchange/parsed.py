@@ -132,7 +132,7 @@ def parse(text: str, where: str = "the text", tool: Tool | None = None) -> Parse
         raise PlacementError(f"{where}: it has {len(text)} characters; rules of other tools have at most {MAX_TEXT}")
     if "\0" in text:
         raise PlacementError(f"{where}: this is no text; give flags, rules or a placement file")
-    kept = without_secrets(text.strip())
+    kept = without_secrets(text)
     chosen = tool or recognise(text)
     match chosen:
         case "config":

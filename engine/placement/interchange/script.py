@@ -99,6 +99,8 @@ def parse_launch(text: str) -> Launch:
         rules = parse_words([plain[0], *_from_env(command.env), *plain[1:]] if plain else plain, _llama_tool(words))
     cores = next((found for one in reversed(prefix) if (found := _cores(one))), ())
     differences = tuple(told for one in prefix if not _cores(one) and (told := _told(one)))
+    if isinstance(rules, KtOptions) and command.env.get("USE_NUMA") == "1":
+        differences += ("USE_NUMA=1: experts are not copied to every node of memory here",)
     return Launch(rules, _visible(command), cores, differences, tuple(notes), whole=len(commands) == 1)
 
 

@@ -18,6 +18,7 @@ def test_this_machine_as_one_object(capsys: pytest.CaptureFixture[str]) -> None:
     assert found["cpu"]["use_percent"]
     assert found["ram_total_bytes"] > 0
     assert found["memory"]["available_bytes"] > 0
+    assert found["memory"]["process_minor_faults_per_s"] is not None
     assert all(reason for reason in found["cpu"]["missing"].values())
 
 

@@ -9,7 +9,7 @@ import pytest
 from engine.hardware.amd import AmdCard
 from engine.hardware.gpu_watch import GpuWatch
 from engine.hardware.snapshot import GpuSample, why
-from tests.helpers.nvml import wait_for
+from tests.helpers.nvml import Cards, build, wait_for
 
 FILES = {
     "vendor": "0x1002",
@@ -81,6 +81,32 @@ def test_a_sleeping_card_is_not_read(card: Path, tmp_path: Path) -> None:
     (one,) = wait_for(watch, lambda found: bool(found) and found[0].state == "asleep", 5)
     assert one.busy_percent is None
     assert watch.pid is None
+    watch.close()
+
+
+def test_a_card_of_nvidias_beside_it_is_let_go_to_sleep(
+    card: Path, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Cards(tmp_path, build(tmp_path_factory.mktemp("nvml")), monkeypatch).become("gpus 1")
+    other = tmp_path / "sys/bus/pci/devices/0000:01:00.0"
+    (other / "power").mkdir(parents=True)
+    for name, text in {
+        "vendor": "0x10de",
+        "class": "0x030200",
+        "power/control": "auto",
+        "power/runtime_status": "active",
+    }.items():
+        (other / name).write_text(text + "\n")
+    watch = GpuWatch(tmp_path, rest_after_s=0.5)
+    watch.adjust(in_use=True)
+    watch.start(0.05)
+    wait_for(watch, lambda found: len(found) == 2 and all(one.state == "ok" for one in found), 20)
+    pid = watch.pid
+    watch.adjust(in_use=False)
+    found = wait_for(
+        watch, lambda found: found[0].state == "resting" and watch.pid not in (pid, None) and found[1].age_s < 0.3, 20
+    )
+    assert [one.state for one in found] == ["resting", "ok"]
     watch.close()
 
 

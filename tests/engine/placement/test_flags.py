@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from engine.errors import PlacementError
 from engine.hardware.gpus import GpuInfo
 from engine.placement.flags import Override, parse_flags, to_text
-from engine.placement.patterns import compile_pattern
+from engine.placement.patterns import compile_pattern, compile_python
 from engine.placement.rules import layer_devices, tensor_map
 from tests.helpers.tensor_names import deepseek, mixture
 
@@ -115,6 +115,7 @@ def test_what_has_no_meaning_here_is_said() -> None:
         ("-ot '(.*)*x$=CPU'", "repeat of what repeats"),
         ("-ot '((a|b+)c)+x=CPU'", "repeat of what repeats"),
         ("-ot '.*a.*b.*c.*d.*e=CPU'", "more than 4 repeats"),
+        ("-ot '[a--b]=CPU'", "two dashes"),
         ("-ot '(.|..)(.|..)(.|..)(.|..)(.|..)(.|..)(.|..)(.|..)(.|..)x=CPU'", "more than 8 groups of alternatives"),
         ("-ot '(a?){20}=CPU'", "repeat of what repeats"),
         ("-ot '.?.?.?.?.?.?.?.?.?x=CPU'", "more than 8 optional parts"),
@@ -152,6 +153,11 @@ def test_a_device_that_is_not_there_is_named_with_those_that_are() -> None:
 )
 def test_patterns_are_those_of_ecmascript(pattern: str, name: str, found: bool) -> None:
     assert (compile_pattern(pattern).search(name) is not None) is found
+
+
+@pytest.mark.parametrize("pattern", ["[[a]", "[a&&b]", "[a||b]", r"[\[b]", "[]b]"])
+def test_sets_of_characters_are_plain(pattern: str) -> None:
+    assert compile_python(pattern).search("xbx" if "b" in pattern else "xax") is not None
 
 
 def test_alternatives_are_counted_by_themselves() -> None:

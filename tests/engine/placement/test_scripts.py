@@ -71,6 +71,7 @@ def test_a_variable_chooses_the_other_branch() -> None:
     assert isinstance(parsed.rules, KtOptions) and not parsed.rules.sglang
     assert (parsed.settings.n_ctx, parsed.settings.n_threads, parsed.settings.max_tokens) == (32768, 32, 4096)
     assert parsed.n_gpus == 1
+    assert parsed.unsupported == ("USE_NUMA=1: experts are not copied to every node of memory here",)
 
 
 def test_a_choice_that_only_a_shell_could_make_is_noted() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from types import SimpleNamespace
 from typing import Any, cast
@@ -89,6 +90,36 @@ def test_a_period_without_steps_is_idle() -> None:
     assert [one.working_percent for one in found.devices] == [0.0, 0.0]
     assert found.devices[0].token_ms is None
     assert found.period_s >= 0.02
+
+
+def test_a_step_that_outlasts_readings_counts_in_each_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = Pretender()
+    meter = meter_of(model)
+    meter.watch(watched=True)
+    meter.step(batch(1))
+    meter.sample(1, 0, 0)
+    monkeypatch.setattr(model, "step", lambda _: time.sleep(0.5))
+    step = threading.Thread(target=meter.step, args=(batch(1),))
+    step.start()
+    found = []
+    for _ in range(3):
+        time.sleep(0.1)
+        found.append(meter.sample(1, 0, 0))
+    step.join()
+    last = meter.sample(0, 0, 0)
+    assert all(one.n_decode_steps == 0 and one.devices[0].working_percent > 40 for one in found)
+    assert (last.n_decode_steps, last.step_ms) == (1, pytest.approx(500, abs=100))
+    assert all(one.devices[0].working_percent <= 75.1 for one in (*found, last))
+
+
+def test_what_was_measured_counts_until_the_model_lies_elsewhere() -> None:
+    model = Pretender()
+    meter = meter_of(model)
+    meter.watch(watched=True)
+    meter.step(batch(1))
+    assert meter.sample(1, 0, 0).ops
+    model.placement = object()  # type: ignore[assignment]
+    assert not meter.sample(1, 0, 0).ops
 
 
 def test_nothing_is_measured_while_nobody_watches() -> None:
