@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from engine.arch.spec import ModelSpec
 from engine.arch.units import UnitId, UnitKind
 from engine.estimate.fragments import PLACED, Fragment, Fragments, Kind, Pattern
-from engine.estimate.memory import LOGIT_ROWS, DeviceBytes, Estimate, Estimator
+from engine.estimate.memory import LIBRARY_BYTES, LOGIT_ROWS, DeviceBytes, Estimate, Estimator
 from engine.estimate.sums import UnitSums
 from engine.estimate.work import Shape
 from engine.placement.options import KvType
@@ -203,7 +203,7 @@ class QuickBytes:
         if any(one.emulated for one in self._full.machine.gpus if one.index == device.index):
             return logits
         kept = 0 if lane is None else max(sum(one.values()) for one in lane.kernels.values())
-        return self._full.context_bytes + logits + kept
+        return self._full.context_bytes + LIBRARY_BYTES + logits + kept
 
 
 def _label(kind: Kind, extra: bool) -> Kind:
