@@ -74,7 +74,7 @@ def run(args: argparse.Namespace) -> int:
             limits.append(read_limit_gbps(threads))
             for test in tests:
                 kind, n, depth = test
-                taken = seconds(direct, kind, n, depth, options.prefill_chunk)
+                taken = seconds(direct, kind, n, depth, direct.model.chunk)
                 samples[test].append(n / sum(taken))
                 slowest[test].append(max(taken) / median(taken))
         limit = max(limits) if reads_memory(direct) else None

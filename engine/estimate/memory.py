@@ -160,6 +160,11 @@ class Estimator:
         found = self._estimate(placement, beside, plans)
         return found if beside is None or found.fits else self._estimate(placement, None, plans)
 
+    def fits_streaming(self, placement: Placement) -> bool:
+        """Whether there is room for everything and the ring for experts on their way. Raises: PlacementError, see `lower`."""
+        beside = self.streamed(placement)
+        return beside is not None and self._estimate(placement, beside, self.plans(placement)).fits
+
     def streamed(self, placement: Placement) -> Placement | None:
         """Where long chunks of prompts are computed whose experts are brought to GPUs; None: there are none."""
         emulated = any(one.emulated for one in self.machine.gpus)

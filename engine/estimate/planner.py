@@ -56,6 +56,10 @@ class Planner:
         )
         self._unreadable = self.estimator.without_gpu_kernels()
 
+    def estimator_with(self, options: LoadOptions) -> Estimator:
+        """Estimates for the same model and machine with other options."""
+        return Estimator(self.model.spec, self.model.graph, self.model.file.tensors, options, self.machine)
+
     @property
     def n_ctx(self) -> int:
         """Tokens of context that everything is planned for."""
