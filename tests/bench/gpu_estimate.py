@@ -168,7 +168,7 @@ def bytes_of(predicted: int, real_bytes: int, held: dict[str, int]) -> Result:
 
 def capacity(out: Result) -> None:
     """Random placements of one model, each under a limit of exactly what was predicted for it: how many do not run."""
-    machine, total = this_machine(), this_machine().gpus[0].total_bytes or 1
+    machine, total = this_machine(), torch.cuda.mem_get_info()[1] if real() else 1
     outline = read_outline(str(synthetic("qwen3-30b-a3b", out, 4)))
     options = LoadOptions(n_threads=hybrid_threads(), n_ctx=2048)
     planner, rng, started = Planner(outline, options, machine), random.Random(5), time.perf_counter()
