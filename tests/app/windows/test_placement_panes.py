@@ -90,7 +90,7 @@ def test_two_placements_are_compared_and_measured(shown: Page) -> None:
     assert shown.bench.desk.pending == 2
     applied = shown.bench.engine.sent(ApplyPlacement)
     assert len(applied) == 7
-    assert "measured" in next(iter(shown.figures()))
+    shown.bench.qtbot.waitUntil(lambda: "measured" in next(iter(shown.figures())))
 
 
 def test_the_check_shows_what_is_held_against_what_was_predicted(shown: Page) -> None:
