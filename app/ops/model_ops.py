@@ -91,6 +91,7 @@ class ModelOps(QObject):
             n_threads=engine.threads,
             n_ctx=engine.context,
             prefill_chunk=engine.prefill_chunk,
+            grow_chunk=engine.prefill_chunk == LoadOptions().prefill_chunk,
             k_type=engine.k_type,
             v_type=engine.v_type,
         )

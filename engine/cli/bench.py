@@ -21,6 +21,7 @@ from engine.arch.spec import Attention, DeltaNet, Linear, Mla, ModelSpec, MoeFfn
 from engine.cli.direct import Direct, opened
 from engine.cli.options import add_json_option, add_load_options, load_options
 from engine.cli.output import write_json, write_text
+from engine.cli.teach import teach
 from engine.errors import InvalidRequest
 from engine.gguf.groups import exact_formats
 from engine.hardware.sampler import cpu_name
@@ -73,10 +74,11 @@ def run(args: argparse.Namespace) -> int:
             limits.append(read_limit_gbps(threads))
             for test in tests:
                 kind, n, depth = test
-                taken = seconds(direct, kind, n, depth, options.prefill_chunk)
+                taken = seconds(direct, kind, n, depth, direct.model.chunk)
                 samples[test].append(n / sum(taken))
                 slowest[test].append(max(taken) / median(taken))
         limit = max(limits) if reads_memory(direct) else None
+        teach(direct, options, samples)
         rows = [row(test, rates, slowest[test], cost, threads, limit) for test, rates in samples.items()]
         slow = exact_formats(direct.file)
         shares = direct.model.shares

@@ -12,6 +12,7 @@ from engine.cli.model import read_model
 from engine.cli.options import add_json_option, add_load_options, load_options
 from engine.cli.output import note, write_json, write_text
 from engine.errors import InvalidRequest
+from engine.estimate.chunks import with_longer_chunk
 from engine.hardware.machine import this_machine
 from engine.hardware.machine_file import read_machine
 from engine.placement.file import to_json
@@ -38,12 +39,16 @@ def run_estimate(args: argparse.Namespace) -> int:
     """Prints bytes by device and owner, and rates; tells what of the placement cannot be done here on standard error."""
     outline, planner = _planner(args)
     model = outline.model
-    placement = planner.default()
-    if args.placement:
+    if not args.placement:
+        placement = planner.default()
+    else:
         found = resolve_source(args.placement, model.spec, model.graph, model.file, planner.machine.gpus, planner.options)
         placement = found.placement
         for sentence in (*found.differences, *found.notes):
             note(sentence)
+    options = with_longer_chunk(planner.options, placement, planner.estimator_with)
+    if options.prefill_chunk != planner.options.prefill_chunk:
+        planner = Planner(outline, options, planner.machine, planner.calibration)
     _show(args, planner, outline, placement)
     return 0
 

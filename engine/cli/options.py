@@ -39,7 +39,12 @@ def add_load_options(parser: argparse.ArgumentParser) -> None:
         help="tokens of context; 0: the model's, up to 8192",
     )
     parser.add_argument(
-        "-b", "--batch", type=whole_number, default=512, metavar="N", help="tokens of a prompt computed at once (default 512)"
+        "-b",
+        "--batch",
+        type=whole_number,
+        default=None,
+        metavar="N",
+        help="tokens of a prompt computed at once (default 512; up to 2048 where experts are brought to a GPU for each chunk)",
     )
     parser.add_argument(
         "--placement",
@@ -75,7 +80,8 @@ def load_options(args: argparse.Namespace) -> LoadOptions:
         n_threads=args.threads[0],
         cores=args.threads[1],
         n_ctx=args.context,
-        prefill_chunk=args.batch,
+        prefill_chunk=LoadOptions().prefill_chunk if args.batch is None else args.batch,
+        grow_chunk=args.batch is None,
         k_type=args.ctk or default,
         v_type=args.ctv or default,
         f32_activations=args.f32_activations,

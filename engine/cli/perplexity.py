@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from engine.arch.registry import build_spec
 from engine.cli.direct import Direct, opened
-from engine.cli.options import add_json_option, add_load_options, load_options
+from engine.cli.options import add_json_option, add_load_options
 from engine.cli.output import note, read_text_file, write_json, write_text
 from engine.errors import InvalidRequest
 from engine.gguf.overrides import override
@@ -39,7 +39,7 @@ def run(args: argparse.Namespace) -> int:
     if len(windows) > 1:
         note(f"the text has {len(ids)} tokens, the context {context}; {len(windows)} windows are used")
     with opened(args, min(len(ids), context)) as direct:
-        losses = np.concatenate([window_losses(direct, one, load_options(args).prefill_chunk) for one in windows])
+        losses = np.concatenate([window_losses(direct, one, direct.model.chunk) for one in windows])
     nll = float(losses.mean())
     if args.json:
         write_json({"ppl": math.exp(nll), "nll": nll, "n_tokens": len(ids), "n_scored": len(losses), "n_windows": len(windows)})

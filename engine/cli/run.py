@@ -38,7 +38,7 @@ def run_logits(args: argparse.Namespace) -> int:
     with opened(args, len(ids)) as direct:
         shape = (len(ids), direct.model.spec.n_vocab)
         logits = np.empty(shape, np.float32)
-        for start, rows in direct.logits(ids, load_options(args).prefill_chunk):
+        for start, rows in direct.logits(ids, direct.model.chunk):
             logits[start : start + len(rows)] = rows
     with args.out.open("wb") as out:
         np.save(out, logits)

@@ -19,6 +19,7 @@ class LoadOptions:
     """How a model is loaded. n_threads 0: one per core this process may use; n_ctx 0: min(model's context, 8192).
 
     cores: logical processors that work, one worker each, n_threads of them; empty: chosen for this machine.
+    grow_chunk: chunks of prompts may be longer where that is faster and fits, see `engine.estimate.chunks`.
     placement: what lies on which device: flags or rules of another tool, a placement as JSON, or the path of a file with any of
     them; empty: everything in the machine's memory.
     snapshot_bytes: what states to go back to may take, in models that have states; 0: 5 % of the memory, 4 GiB at most.
@@ -28,6 +29,7 @@ class LoadOptions:
     n_threads: int = 0
     n_ctx: int = 0
     prefill_chunk: int = 512
+    grow_chunk: bool = False
     k_type: KvType = "f16"
     v_type: KvType = "f16"
     f32_activations: bool = False

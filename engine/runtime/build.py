@@ -10,7 +10,7 @@ from engine.estimate.memory import Estimator
 from engine.estimate.moves import with_move
 from engine.gguf.info import GgufFile
 from engine.graph.ops import Embed, Experts, Graph, LatentAttention, Linear
-from engine.placement.options import KV_TYPES
+from engine.placement.options import KV_TYPES, LoadOptions
 from engine.placement.placement import Gpu, Numa, Placement, WorkerPlan
 from engine.placement.tensors import tensor_uses
 from engine.program.plan import Plan
@@ -47,9 +47,9 @@ def advised(error: OutOfDeviceMemory, source: ModelSource, placement: Placement)
     return with_move(error, estimator_of(source), placement)
 
 
-def estimator_of(source: ModelSource) -> Estimator:
-    """Estimates for the model on the machine as it was before anything of it was in memory."""
-    return Estimator(source.spec, source.graph, source.file.tensors, source.options, source.machine)
+def estimator_of(source: ModelSource, options: LoadOptions | None = None) -> Estimator:
+    """Estimates for the model on the machine as it was before anything of it was in memory. options: others than its own."""
+    return Estimator(source.spec, source.graph, source.file.tensors, options or source.options, source.machine)
 
 
 def _on_cpu(source: ModelSource, placement: Placement, building: Building, beside: Placed | None) -> Placed:

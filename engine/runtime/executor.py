@@ -47,6 +47,13 @@ class PlanRunner(Protocol):
     def holdings(self) -> tuple[Holding, ...]:
         """What is held on GPUs by now."""
 
+    @property
+    def is_cold(self) -> bool:
+        """Whether some kind of decode step would first have to be compiled."""
+
+    def warm_next(self) -> None:
+        """Compiles one."""
+
     def settle(self) -> None:
         """What this was built beside is about to go."""
 
@@ -135,6 +142,14 @@ class Executor:
     def holdings(self) -> tuple[Holding, ...]:
         """Nothing is held on GPUs."""
         return ()
+
+    @property
+    def is_cold(self) -> bool:
+        """Everything was compiled when it was made."""
+        return False
+
+    def warm_next(self) -> None:
+        """Nothing to do."""
 
     def settle(self) -> None:
         """Nothing is taken from others later."""

@@ -70,7 +70,14 @@ class Neighbours:
             if isinstance(other, Gpu):
                 return Copies(pairs if isinstance(op, LaneSend) else [(there, mine) for mine, there in pairs])
             padded = [_Padded(mine, there, room) for mine, there in pairs]
-            return _Calls([one.send if isinstance(op, LaneSend) else one.take for one in padded])
+            if isinstance(op, LaneSend):
+                return _Calls([one.send for one in padded])
+            return _Calls(
+                [
+                    one.take if device.emulated else taken(there, mine) or one.take
+                    for one, (mine, there) in zip(padded, pairs, strict=True)
+                ]
+            )
 
         return run_of
 
@@ -94,6 +101,14 @@ class Neighbours:
         other = self.plan.lanes[lane].ops[at]
         assert isinstance(other, LaneSend | LaneRecv)
         return [buffer.name for buffer in other.buffers]
+
+
+def taken(host: Tensor, own: Tensor) -> Run | None:
+    """A kernel that fetches rows of pinned memory into tensors of a real device; None where there are too many for it."""
+    # Not with the module: emulated devices need no Triton.
+    from engine.triton_kernels.crossing import MOST_BYTES, copy_rows
+
+    return partial(copy_rows, host, own) if own.numel() and own.nbytes <= MOST_BYTES else None
 
 
 class Copies:

@@ -362,6 +362,15 @@ class GpuExecutor:
             lane.stream.synchronize()
         return EngineError("the model computed non-finite values; the file is probably damaged, get it again")
 
+    @property
+    def is_cold(self) -> bool:
+        """Whether some kind of decode step would first have to be compiled and captured."""
+        return self.warmer.next_cold() is not None
+
+    def warm_next(self) -> None:
+        """Compiles and captures one: seconds, in which no step can be made."""
+        self.warmer.warm_next()
+
     def settle(self) -> None:
         """What this was built beside is about to go: nothing is shared with it from now on that is not shared yet."""
         for side in self._sides:

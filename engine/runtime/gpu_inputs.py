@@ -62,15 +62,16 @@ class HostInputs:
         """Writes the batch; rows and sequences that it does not have become padding."""
         n, n_seqs, n_out = len(batch.token_ids), len(batch.block_tables), len(batch.out_rows)
         self._ids[:n], self._positions[:n], self._seqs[:n] = batch.token_ids, batch.positions, batch.seq_of_row
-        self._ids[n:], self._positions[n:] = 0, 0
-        self._seqs[n:] = np.minimum(np.arange(n_seqs, n_seqs + self.shape.n_rows - n), self.shape.n_seqs - 1)
+        if n < self.shape.n_rows:
+            self._ids[n:], self._positions[n:] = 0, 0
+            self._seqs[n:] = np.minimum(np.arange(n_seqs, n_seqs + self.shape.n_rows - n), self.shape.n_seqs - 1)
         self._out[:n_out], self._out[n_out:] = batch.out_rows, 0
         for i, table in enumerate(batch.block_tables):
             used = min(table.shape[-1], self._layout.n_blocks)
             # What a window has passed is -1: never read, but a kernel may form its address.
             self._tables[:, i, :used] = np.maximum(table[..., :used], 0)
             self._tables[:, i, used:] = 0
-        for group, block in enumerate(self._layout.scratch_blocks):
+        for group, block in enumerate(self._layout.scratch_blocks if n_seqs < self.shape.n_seqs else ()):
             self._tables[group, n_seqs:] = block
         if self._layout.scratch_slot is not None:
             self._states[:] = (self._layout.scratch_slot, self._layout.scratch_slot, -1, 0)

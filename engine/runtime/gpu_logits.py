@@ -5,6 +5,7 @@ A head on a GPU copies straight into the room that a step's caller gets: a copy 
 
 from __future__ import annotations
 
+import math
 import sys
 
 import numpy as np
@@ -42,7 +43,7 @@ class LogitRoom:
     def finite(self, n: int) -> bool:
         """Whether the first n rows are."""
         n_out, n_vocab = self.shape
-        return bool(np.isfinite(self._array[n_out * n_vocab :][:n]).all())
+        return all(map(math.isfinite, self._array[n_out * n_vocab : n_out * n_vocab + n].tolist()))
 
 
 class LogitRooms:

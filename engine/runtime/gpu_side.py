@@ -25,7 +25,7 @@ from engine.runtime.gpu_bench import NO_HOOKS, Bench, Exchange, Resident, Run
 from engine.runtime.gpu_bind import Call, bind
 from engine.runtime.gpu_buffers import Formats, LaneTensors, StepShape, lane_tensors
 from engine.runtime.gpu_cache import GpuCache
-from engine.runtime.gpu_exchange import Copies, Neighbours
+from engine.runtime.gpu_exchange import Copies, Neighbours, taken
 from engine.runtime.gpu_inputs import HostInputs, InputLayout, device_inputs
 from engine.runtime.gpu_lane import GpuLane, GpuStream, Outputs
 from engine.runtime.gpu_stream import ExpertStream
@@ -166,7 +166,9 @@ class GpuSide:
             return None if tally is None else tally.of(layer, n_rows, shape)
 
         calls = bind(Bench(resident, lane, found, step, logits, exchange, before_ops, behind_ops, noted))
-        copy = Copies([(host_words[:n_words], self._words[:n_words])])
+        given, own = host_words[:n_words], self._words[:n_words]
+        fetch = None if self.device.emulated else taken(given.view(1, -1), own.view(1, -1))
+        copy = fetch or Copies([(given, own)])
         before = [Call("step inputs", UnitId("embed"), copy, ())]
         if begin is not None:
             before.append(Call("step epoch", UnitId("embed"), begin, ()))

@@ -5,11 +5,12 @@ Called by the thread that steps, and for a placement that is built beside a runn
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from engine.errors import Cancelled
+from engine.errors import Cancelled, EngineError
 from engine.program.plan import Plan
 from engine.runtime.gpu_bound import Binder, Bound
 from engine.runtime.gpu_buffers import StepShape
@@ -17,6 +18,8 @@ from engine.runtime.gpu_lane import WARM_RUNS
 from engine.runtime.gpu_side import GpuSide
 from engine.runtime.step import StepBatch
 from kernels_pyx.executor import AbortFlag
+
+log = logging.getLogger("engine")
 
 Shapes = tuple[tuple[int, StepShape], ...]
 """(index of the plan, shape) of kinds of steps."""
@@ -30,6 +33,7 @@ class Warmer:
         self._n_own = n_own
         self._sides = sides
         self._binder = binder
+        self._gave_up: set[int] = set()
 
     @property
     def in_use(self) -> Shapes:
@@ -57,6 +61,32 @@ class Warmer:
             bound = self._binder.bind(i, shape, beside=self._plans[i].phase == "decode")
             if needs_warmth(self._sides) and not self._passes_lent(i):
                 self.make_ready(i, bound)
+
+    def next_cold(self) -> tuple[int, StepShape] | None:
+        """The smallest kind of decode step that has not run yet and would be compiled and captured in the midst of an answer."""
+        if not needs_warmth(self._sides):
+            return None
+        ready = {(index, bound.shape) for index, bound in self._binder.kept if bound.ready}
+        for i, plan in enumerate(self._plans[: self._n_own]):
+            shape = StepShape(plan.max_rows, plan.max_rows, plan.max_rows)
+            if plan.phase == "decode" and (i, shape) not in ready and i not in self._gave_up:
+                return i, shape
+        return None
+
+    def warm_next(self) -> None:
+        """Warms that kind of step up; whether there was room will show when it comes."""
+        cold = self.next_cold()
+        if cold is None:
+            return
+        index, shape = cold
+        try:
+            bound = self._binder.bind(index, shape, beside=True)
+            if bound.capturable:
+                self.make_ready(index, bound)
+        except EngineError as error:
+            log.info("decode of %d sequences was not made ready: %s", shape.n_seqs, error)
+        if self.next_cold() == cold:
+            self._gave_up.add(index)
 
     def _passes_lent(self, index: int) -> bool:
         """Whether experts would come through a ring that another placement may be using."""

@@ -31,6 +31,8 @@ from engine.runtime.tally import ExpertTally
 from engine.runtime.written import Live, everything
 from kernels_pyx.executor import AbortFlag
 
+IDLE_S = 5.0
+"""After so long without a step nobody is likely to mind a few seconds of compiling."""
 USUAL_STEPS = 16
 """Over which the time of steps is averaged."""
 
@@ -53,6 +55,7 @@ class LoadedModel:
         """runs: what makes the steps, which `abort` stops. groups, state_slots: of the reference model."""
         self.source = source
         self.abort = abort
+        self._used_at = time.monotonic()
         self._reference = runs if isinstance(runs, ReferenceModel) else None
         self._placed = None if isinstance(runs, ReferenceModel) else runs
         self._read_bytes = 0 if self._placed is None else read_per_token(source.file, source.graph)
@@ -110,6 +113,7 @@ class LoadedModel:
         if self.experts is not None:
             self.experts.add(self.chosen)
         self._took(batch, time.perf_counter() - started)
+        self._used_at = time.monotonic()
         return logits
 
     def _took(self, batch: StepBatch, seconds: float) -> None:
@@ -222,11 +226,29 @@ class LoadedModel:
         """Whether weights lie in memory of our own, which the system cannot take."""
         return self._owning is not None and self._owning.owned_bytes > 0
 
+    @property
+    def chunk(self) -> int:
+        """Most tokens of a prompt in one step."""
+        return self.source.chunk
+
+    @property
+    def warm_in_s(self) -> float | None:
+        """How long nobody must ask for anything until a kind of step is made ready that was not needed yet; None: all are."""
+        if self._move is not None or self.executor is None or not self.executor.is_cold:
+            return None
+        return max(0.0, self._used_at + IDLE_S - time.monotonic())
+
     def settle(self) -> None:
-        """For when there are no steps to make: takes more weights, or gives some back where the system is short of memory."""
+        """For when there are no steps to make: takes more weights, or gives some back where the system is short of memory.
+
+        After a while it makes kinds of steps ready, a few seconds each, that would be compiled in the midst of answers else.
+        """
+        settled = not self.settling
         if self._owning is not None and self._move is None:
             self._owning.advance()
             self._owning.relieve()
+        if settled and self.warm_in_s == 0.0 and self.executor is not None:
+            self.executor.warm_next()
 
     @property
     def executor(self) -> PlanRunner | None:

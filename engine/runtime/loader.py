@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
 from engine.arch.cache_groups import windows
 from engine.arch.spec import ModelSpec
 from engine.errors import DeviceLost, EngineError, OutOfDeviceMemory, OutOfMemory, PlacementError, UnsupportedModel
+from engine.estimate.chunks import with_longer_chunk
 from engine.gguf.info import GgufFile
 from engine.graph.ops import Embed, Experts, Graph, LatentAttention, Linear
 from engine.graph.reference import ReferenceModel
 from engine.hardware.machine import this_machine
 from engine.placement.options import LoadOptions
 from engine.placement.placement import Gpu, Placement, default_placement
-from engine.runtime.build import advised, build
+from engine.runtime.build import advised, build, estimator_of
 from engine.runtime.cache_groups import BLOCK, plan_groups
 from engine.runtime.choice import choose_placement
 from engine.runtime.kv_cache import context_of
@@ -52,10 +54,11 @@ def load(
         types = {} if options.reference else _types(file, graph, weights)
         ropes = RopeTables(weights, -(-n_ctx // BLOCK) * BLOCK)
         source = ModelSource(file, spec, graph, options, n_ctx, weights, ropes, types, machine)
-        if options.reference:
-            model = _reference(source, building.undo, abort)
+        if not options.reference:
+            source, placed = _placed(source, building)
+            model = LoadedModel(source, placed, abort)
         else:
-            model = LoadedModel(source, _placed(source, building), abort)
+            model = _reference(source, building.undo, abort)
         progress("warmup", 0, 1)
         _smoke_test(model)
         model.forget_counts()
@@ -75,9 +78,11 @@ def _reference(source: ModelSource, undo: list[Callable[[], None]], abort: Abort
     return LoadedModel(source, reference, abort, groups, slots)
 
 
-def _placed(source: ModelSource, building: Building) -> Placed:
-    """As asked for, else over the GPUs that are there, else on the CPU."""
+def _placed(source: ModelSource, building: Building) -> tuple[ModelSource, Placed]:
+    """As asked for, else over the GPUs that are there, else on the CPU; with the chunk that was chosen for it."""
     placement, notes = choose_placement(source.file, source.spec, source.graph, source.options)
+    chosen = with_longer_chunk(source.options, placement, partial(estimator_of, source))
+    source = replace(source, options=chosen)
     before = len(building.undo)
     try:
         placed = _built(source, placement, building)
@@ -89,7 +94,7 @@ def _placed(source: ModelSource, building: Building) -> Placed:
             building.undo.pop()()
         notes = (*notes, f"No GPU is used: {error}.")
         placed = build(source, default_placement(source.spec, source.options), building)
-    return replace(placed, notes=(*notes, *placed.notes))
+    return source, replace(placed, notes=(*notes, *placed.notes))
 
 
 def _built(source: ModelSource, placement: Placement, building: Building) -> Placed:

@@ -107,6 +107,9 @@ class State:
             waits += [max(0.0, self.expert_watch.due - time.monotonic())] * untold
         if self.loaded is not None and self.loaded.model.owns:
             waits.append(OWNER_LOOKS_S)
+        warm_in_s = None if self.loaded is None else self.loaded.model.warm_in_s
+        if warm_in_s is not None:
+            waits.append(warm_in_s)
         return min(waits, default=None)
 
     def drop_model(self) -> None:

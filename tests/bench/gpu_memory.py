@@ -16,7 +16,6 @@ import sys
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -191,7 +190,7 @@ def steps(model: Any, name: str, mark: Callable[[str], None]) -> None:
 
 def estimated(name: str, options: Any, context_bytes: int) -> dict[str, float]:
     """What is said of the GPU before anything is loaded, MiB by owner; `used` also with the context as it was measured."""
-    from engine.estimate.memory import CONTEXT_BYTES, Estimator
+    from engine.estimate.memory import Estimator
     from engine.hardware.machine import this_machine
     from engine.placement.placement import Gpu
     from engine.placement.source import resolve_source
@@ -201,8 +200,9 @@ def estimated(name: str, options: Any, context_bytes: int) -> dict[str, float]:
     kind, flags, _ = MODELS[name]
     one, machine = described(synthetic(kind, {})), this_machine()
     placement = resolve_source(flags, *one, machine.gpus, options).placement
-    here = Estimator(one.spec, one.graph, one.file.tensors, options, machine).estimate(placement).of(Gpu(0))
-    with_measured = replace(here, other=here.other - CONTEXT_BYTES + context_bytes)
+    given = (one.spec, one.graph, one.file.tensors, options, machine)
+    here = Estimator(*given).estimate(placement).of(Gpu(0))
+    with_measured = Estimator(*given, context_bytes=context_bytes).estimate(placement).of(Gpu(0))
     owners = ("weights", "derived", "kv", "kept_windows", "state", "workspace", "other", "used")
     return {owner: round(getattr(here, owner) / MIB, 1) for owner in owners} | {
         "used_measured_context": round(with_measured.used / MIB, 1)

@@ -53,9 +53,10 @@ def known(model: LoadedModel) -> set[int]:
 def test_nothing_is_kept_beside_the_ledger(name: str, where: Where, stream: str) -> None:
     before = storages()
     model = open_placed(golden(name).path, where, replace(EXACT, stream_experts=stream))
-    ids = golden(name).ids("medium")
+    ids, held = golden(name).ids("medium"), model.residency.nbytes()
     for rows in (ids, ids[:20], ids[:1]):
         model.step(batch(rows, 0, 1))
+    assert model.residency.nbytes() == held  # nothing is made, or runs out of memory, with the first prompt
     there = known(model)
     beside = {at: nbytes for at, nbytes in storages().items() if at not in before and at not in there and nbytes > SMALL}
     model.close()

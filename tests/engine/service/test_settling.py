@@ -29,6 +29,7 @@ class FakeLoaded:
     answers: int = 0
     experts: None = None
     pools: None = None
+    warm_in_s: None = None
 
     @property
     def settling(self) -> bool:
