@@ -97,7 +97,7 @@ def build(app: QApplication, paths: Paths, client: Callable[[], EngineClient] = 
     bridge = EngineBridge(client())
     worker = ThreadPoolExecutor(2, thread_name_prefix="worker")
     models = ModelOps(bridge, settings, ui, worker)
-    models.remembered = lambda path: remembered_placement(store, path)
+    models.remembered = lambda path: remembered_placement(store, path) if settings.values.engine.remember_placement else ""
     parts = Parts(
         paths=paths,
         settings=settings,

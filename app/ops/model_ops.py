@@ -46,6 +46,7 @@ class ModelOps(QObject):
         self._ui = ui
         self._worker = worker
         self._in_folders: tuple[ModelFile, ...] = ()
+        self._loading = ""
         self.remembered: Callable[[str], str] = lambda path: ""
         bridge.happened.connect(self._on_event)
 
@@ -65,6 +66,8 @@ class ModelOps(QObject):
         self._load(path, options, remembered=bool(remembered))
 
     def _load(self, path: str, options: LoadOptions, *, remembered: bool) -> None:
+        self._loading = path
+
         def failed(event: Failed) -> None:
             if not remembered or event.kind != "PlacementError":
                 self._on_failed(event)
@@ -75,6 +78,11 @@ class ModelOps(QObject):
 
         op = Op(self._bridge, LoadModel(self._bridge.new_id(), path, options))
         op.on(ModelReady, lambda event: self._on_ready(event.info)).failure(failed).run()
+
+    @property
+    def loading_path(self) -> str:
+        """The model that is being loaded, "" for none."""
+        return self._loading if self._bridge.state.loading is not None else ""
 
     def load_options(self) -> LoadOptions:
         """How the settings want models loaded."""

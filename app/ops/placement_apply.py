@@ -12,7 +12,7 @@ from app.bridge.op import Op
 from app.i18n import tr
 from app.ops.model_ops import ModelOps
 from app.ops.placement_desk import PlacementDesk
-from app.ops.placement_library import PlacementLibrary
+from app.ops.placement_library import PlacementLibrary, same_places
 from engine.api.commands import ApplyPlacement
 from engine.api.events import Failed, Finished, MigrationProgress, PlacementApplied
 from engine.api.pure import Placement
@@ -161,7 +161,9 @@ class PlacementApply(QObject):
         self._desk.set_applying(False)
         self._desk.set_applied(applied)
         if applied is not None:
-            self._library.set_used(self._desk.path, applied)
+            default = self._library.default
+            automatic = default is not None and same_places(applied, default)
+            self._library.set_used(self._desk.path, None if automatic else applied)
 
     def _fail(self, sentence: str) -> None:
         self.failure = sentence

@@ -31,7 +31,7 @@ from app.ops.placement_planning import (
 )
 from app.ops.placement_table import CardTable, Marks
 from app.ops.placement_worker import Opened, PlacementWorker
-from engine.api.pure import Device, Machine, ModelOutline, Placement, Planner, Prediction, read_outline, this_machine
+from engine.api.pure import Device, Machine, ModelOutline, Placement, Prediction, planner_of, read_outline, this_machine
 from engine.api.values import LoadOptions
 
 
@@ -58,7 +58,7 @@ class PlacementDesk(QObject):
         pool: ThreadPoolExecutor,
         parent: QObject | None = None,
         *,
-        make_planner: MakePlanner = Planner,
+        make_planner: MakePlanner = planner_of,
         read: Callable[[str], ModelOutline] = read_outline,
         machine: Callable[[], Machine] = this_machine,
     ) -> None:

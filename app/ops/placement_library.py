@@ -36,9 +36,10 @@ class Preset:
 
 
 class PlacementLibrary(QObject):
-    """presets_changed() after a change was saved; failed(sentence)."""
+    """presets_changed() and runs_changed() after a change was saved; failed(sentence)."""
 
     presets_changed = Signal()
+    runs_changed = Signal()
     failed = Signal(str)
 
     def __init__(
@@ -117,7 +118,8 @@ class PlacementLibrary(QObject):
             return False
         run = RunRow(decode, prefill, usage.n_generated, usage.n_prompt - usage.n_reused, time.time())
         subject, text = self._subject(), self.text_of(placement)
-        self._store.change(lambda db: placements.add_run(db, subject, text, run)).result()
+        added = self._store.change(lambda db: placements.add_run(db, subject, text, run))
+        self._ui.deliver(added, lambda _none: self.runs_changed.emit(), self._on_trouble)
         return True
 
     def runs(self, placement: Placement) -> tuple[RunRow, ...]:

@@ -62,7 +62,7 @@ def draw_card(painter: QPainter, box: QRectF, row: Row, *, selected: bool = Fals
     if row.moved:
         paint.dot(painter, x + width + 8, first - 4, 2.5, "accent")
     paint.text(painter, right, first, row.size, 12, 500, "text2", "right")
-    if row.has_strip and row.cards[0].heat:
+    if row.has_strip:
         card = row.cards[0]
         n_hot = card.n_hot if row.family == "hot" else 0
         strip = QRectF(box.x() + 18, box.bottom() - 14, box.width() - 28 - (18 if row.pinned else 0), heat_strip.HEIGHT)

@@ -62,8 +62,8 @@ class Row:
 
     @property
     def has_strip(self) -> bool:
-        """Whether the use of its experts is shown."""
-        return self.family in ("experts", "hot") and not self.is_group
+        """Whether the use of its experts is known and shown."""
+        return not self.is_group and bool(self.cards[0].heat)
 
     def spoken(self, device: str) -> str:
         """As it is read aloud: `Layer 4, experts, 6.3 gigabytes, on NUMA 0`."""
@@ -130,9 +130,8 @@ def row_for(cards: Sequence[Card]) -> Row:
     title = cards_text(len(chosen))
     if len(family) == 1:
         title = filled(tr("Placement", "%1 %2–%3"), family_name(first.family), first.layer, chosen[-1].layer)
-    strip = len(family) == 1 and first.family == "experts"
     detail = _formats(chosen) if len(family) == 1 else ", ".join(dict.fromkeys(family_name(card.family) for card in chosen))
-    return Row(key_of(first), (first,), False, title, "" if strip else detail, bytes_text(nbytes))
+    return Row(key_of(first), (first,), False, title, detail, bytes_text(nbytes))
 
 
 def rows_of(cards: Iterable[Card], layout: Layout) -> tuple[Row, ...]:

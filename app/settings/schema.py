@@ -139,6 +139,10 @@ class Engine(Section):
             choices=("f16", "q8_0", "int8", "f32"),
         ),
     ] = "f16"
+    remember_placement: Annotated[
+        bool,
+        _note("Load with the last placement", "A model is put where it was applied last on this machine, instead of by itself."),
+    ] = True
     last_model: Annotated[str, _note("Last model", hidden=True)] = ""
     recent_models: Annotated[tuple[str, ...], _note("Recent models", hidden=True)] = ()
     model_folders: Annotated[tuple[str, ...], _note("Folders with models", hidden=True)] = ()

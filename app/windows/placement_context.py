@@ -12,7 +12,7 @@ from app.placement.placement_page import PlacementPage
 from app.widgets.format import bytes_text, count_text, short_count
 from app.windows.placement_parts import PlacementParts
 from engine.api.errors import EngineError
-from engine.api.pure import ContextPlan, Placement, Planner
+from engine.api.pure import ContextPlan, Placement, Planner, planner_of
 
 SETTLE_MS = 120
 
@@ -78,7 +78,7 @@ class PlacementContext(QObject):
     def _on_outline_changed(self) -> None:
         outline, machine = self._desk.outline, self._desk.machine
         self._plan, self._failure, self._wanted = None, "", self._desk.n_ctx
-        self._planner = None if outline is None or machine is None else Planner(outline, self._desk.options, machine)
+        self._planner = None if outline is None or machine is None else planner_of(outline, self._desk.options, machine)
         taken, self._taken = self._taken, None
         if taken is not None and outline is not None:
             self._desk.set_placement(taken, tr("Placement", "Make room for the context"))

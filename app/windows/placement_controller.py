@@ -8,12 +8,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 from PySide6.QtCore import QObject, QTimer, Signal
 
 from app.actions.registry import Condition
 from app.bridge.engine_state import EngineState
 from app.i18n import filled, tr
+from app.ops.model_files import first_file
 from app.ops.placement_planning import cards_text, device_name
 from app.ops.placement_room import cards_to_move, missing_room
 from app.placement.board import PlacementBoard
@@ -50,6 +52,7 @@ class PlacementController(QObject):
         self.page = PlacementPage(self.board)
         self._picked = False
         self._room = ""
+        self._seen: object = None
         self.states = PlacementStates(parts, self.page, self)
         self.menus = PlacementMenus(parts, self.page, self)
         self.inspector = PlacementInspector(parts, self.board, self.page, self)
@@ -70,6 +73,7 @@ class PlacementController(QObject):
         desk.history_changed.connect(self._refresh)
         desk.notice.connect(self.notice)
         board.drag.tried.connect(self._show_summary)
+        self._parts.library.runs_changed.connect(self._show_summary)
         board.apply_requested.connect(self.apply)
         board.filter_requested.connect(page.filters.open_field)
         board.grouped_changed.connect(page.filters.set_grouped)
@@ -102,8 +106,9 @@ class PlacementController(QObject):
         self.inspector.watch(on)
         if on and not self.desk.path:
             model = self._parts.bridge.state.model
-            if model is not None:
-                self._open(model.path, model)
+            path = self._parts.models.loading_path if model is None else model.path
+            if path:
+                self._open(path, model)
         if on:
             self._refresh()
 
@@ -114,7 +119,7 @@ class PlacementController(QObject):
         self._open(path, model if model is not None and model.path == path else None)
 
     def _open(self, path: str, loaded: ModelInfo | None) -> None:
-        options = self._parts.models.load_options()
+        path, options = str(first_file(Path(path))), self._parts.models.load_options()
         if loaded is not None:
             options = replace(options, n_ctx=loaded.n_ctx)
         here = self._parts.machine.is_this
@@ -142,6 +147,11 @@ class PlacementController(QObject):
         self._refresh()
 
     def _on_engine_changed(self, state: EngineState) -> None:
+        """Only what the page shows of it: the speed of an answer changes thirty times a second."""
+        seen = (state.kind, state.model, bool(state.answers), state.loading)
+        if seen == self._seen:
+            return
+        self._seen = seen
         if state.model is None and self.desk.applied is not None and not self._parts.apply.running:
             self.desk.set_applied(None)
         self._refresh()
@@ -152,8 +162,8 @@ class PlacementController(QObject):
         if not isinstance(event, Finished) or event.reason not in ("stop", "length") or model is None or model.placement is None:
             return
         here = model.path == self.desk.path and self.desk.outline is not None and self._parts.machine.is_this
-        if here and self._parts.library.add_run(model.placement, event.usage):
-            self._show_summary()
+        if here:
+            self._parts.library.add_run(model.placement, event.usage)
 
     def _on_outline_changed(self) -> None:
         outline, machine = self.desk.outline, self.desk.machine

@@ -135,7 +135,7 @@ class PlacementInspector(QObject):
         if formats:
             text = formats.pop() if len(formats) == 1 else tr("Placement", "several")
             facts.append(Fact(tr("Placement", "Type"), text))
-        read = sum(self._read_of(card) for card in cards)
+        read = round(sum(self._read_of(card) for card in cards))
         if read:
             facts.append(Fact(tr("Placement", "Read per token"), bytes_text(read)))
         here = {card.device for card in cards}
@@ -148,16 +148,20 @@ class PlacementInspector(QObject):
             facts.append(Fact(filled(label, row.name), ms_text(sum(self._ms(card, row.device) for card in cards))))
         return tuple(facts)
 
-    def _read_of(self, card: Card) -> int:
+    def _read_of(self, card: Card) -> float:
         outline = self._desk.outline
-        if outline is None or not isinstance(card.id, UnitId):
-            return 0
-        return outline.of(card.id).read_per_token
+        return 0.0 if outline is None else outline.of(_unit(card)).read_per_token * self._share(card)
+
+    def _share(self, card: Card) -> float:
+        """Which part of a layer's reads are about: of chosen experts those that they serve, else all."""
+        if not card.n_hot or not card.n_experts:
+            return 1.0
+        served = self._desk.heat.share(card.layer, card.n_hot)
+        return card.n_hot / card.n_experts if served is None else served
 
     def _ms(self, card: Card, device: Device) -> float:
         planner = self._desk.planner
-        unit = UnitId("experts", card.layer) if isinstance(card.id, HotSet) else card.id
-        return 0.0 if planner is None else planner.unit_ms(unit, device)
+        return 0.0 if planner is None else planner.unit_ms(_unit(card), device) * self._share(card)
 
     def _targets(self, cards: Sequence[Card], ids: Sequence[CardId]) -> tuple[Target, ...]:
         found = []
@@ -243,15 +247,24 @@ class PlacementInspector(QObject):
             if known:
                 percent = round(100 * sum(known) / len(known))
                 text = f"{text} · {filled(tr('Placement', '%1 of reads'), f'{percent} %')}"
-            menu.addAction(text, partial(self._desk.split, layers, n_hot))
+            menu.addAction(text, partial(self._split, layers, n_hot))
         menu.addSeparator()
-        menu.addAction(tr("Placement", "All experts together"), partial(self._desk.split, layers, 0))
+        menu.addAction(tr("Placement", "All experts together"), partial(self._split, layers, 0))
         return menu
+
+    def _split(self, layers: Sequence[int], n_hot: int) -> None:
+        self._desk.split(layers, n_hot)
+        self.refresh()
 
 
 def _layers(cards: Sequence[Card]) -> tuple[int, ...]:
     """Layers whose experts are selected."""
     return tuple(sorted({card.layer for card in cards if card.family in ("experts", "hot")}))
+
+
+def _unit(card: Card) -> UnitId:
+    """Whose facts are those of a card: copies of experts have those of their layer."""
+    return UnitId("experts", card.layer) if isinstance(card.id, HotSet) else card.id
 
 
 def _moved_bytes(card: Card) -> int:

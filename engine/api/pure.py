@@ -60,6 +60,7 @@ __all__ = [
     "machine_of",
     "measure",
     "outline_of",
+    "planner_of",
     "read_outline",
     "save_rates",
     "this_machine",
@@ -176,6 +177,11 @@ def load_rates(machine: Machine, folder: Path | None = None) -> Calibration | No
 def save_rates(calibration: Calibration, machine: Machine, folder: Path | None = None) -> None:
     """Keeps what was measured. Raises: OSError."""
     save_calibration(calibration, folder or user_data_dir(), machine)
+
+
+def planner_of(outline: ModelOutline, options: LoadOptions, machine: Machine) -> Planner:
+    """A planner with what was measured of the machine, if it was. Raises: see `Planner`."""
+    return Planner(outline, options, machine, load_rates(machine))
 
 
 def machine_of(path: str) -> Machine:

@@ -21,6 +21,7 @@ from engine.arch.spec import Attention, DeltaNet, Linear, Mla, ModelSpec, MoeFfn
 from engine.cli.direct import Direct, opened
 from engine.cli.options import add_json_option, add_load_options, load_options
 from engine.cli.output import write_json, write_text
+from engine.cli.teach import teach
 from engine.errors import InvalidRequest
 from engine.gguf.groups import exact_formats
 from engine.hardware.sampler import cpu_name
@@ -77,6 +78,7 @@ def run(args: argparse.Namespace) -> int:
                 samples[test].append(n / sum(taken))
                 slowest[test].append(max(taken) / median(taken))
         limit = max(limits) if reads_memory(direct) else None
+        teach(direct, options, samples)
         rows = [row(test, rates, slowest[test], cost, threads, limit) for test, rates in samples.items()]
         slow = exact_formats(direct.file)
         shares = direct.model.shares

@@ -39,8 +39,9 @@ def run_estimate(args: argparse.Namespace) -> int:
     """Prints bytes by device and owner, and rates; tells what of the placement cannot be done here on standard error."""
     outline, planner = _planner(args)
     model = outline.model
-    placement = planner.default()
-    if args.placement:
+    if not args.placement:
+        placement = planner.default()
+    else:
         found = resolve_source(args.placement, model.spec, model.graph, model.file, planner.machine.gpus, planner.options)
         placement = found.placement
         for sentence in (*found.differences, *found.notes):

@@ -154,14 +154,14 @@ class Estimator:
 
         Raises: PlacementError, see `lower`.
         """
-        beside = self.streamed(placement)
-        found = self._estimate(placement, beside)
-        return found if beside is None or found.fits else self._estimate(placement, None)
+        beside, plans = self.streamed(placement), self.plans(placement)
+        found = self._estimate(placement, beside, plans)
+        return found if beside is None or found.fits else self._estimate(placement, None, plans)
 
     def fits_streaming(self, placement: Placement) -> bool:
         """Whether there is room for everything and the ring for experts on their way. Raises: PlacementError, see `lower`."""
         beside = self.streamed(placement)
-        return beside is not None and self._estimate(placement, beside).fits
+        return beside is not None and self._estimate(placement, beside, self.plans(placement)).fits
 
     def streamed(self, placement: Placement) -> Placement | None:
         """Where long chunks of prompts are computed whose experts are brought to GPUs; None: there are none."""
@@ -170,8 +170,7 @@ class Estimator:
             return None
         return placement_for_prefill(placement, self.without_gpu_kernels())
 
-    def _estimate(self, placement: Placement, beside: Placement | None) -> Estimate:
-        plans = self.plans(placement)
+    def _estimate(self, placement: Placement, beside: Placement | None, plans: tuple[Plan, ...]) -> Estimate:
         if beside is not None:
             plans += (self._lowered(beside, "prefill", self.largest_chunk),)
         here: tuple[Device, ...] = (

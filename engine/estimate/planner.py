@@ -3,6 +3,7 @@ nothing, and holds no state but what it has worked out before."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from dataclasses import replace
 
@@ -22,7 +23,7 @@ from engine.estimate.speed import Speed, StepTime
 from engine.estimate.work import ModelWork
 from engine.hardware.machine import Machine
 from engine.placement.options import LoadOptions
-from engine.placement.placement import Device, Gpu, Numa, Placement, default_placement
+from engine.placement.placement import Device, Gpu, Numa, Placement, default_placement, plan_workers
 from engine.placement.pools import with_sensible_pools
 from engine.placement.streaming import streams
 
@@ -46,7 +47,10 @@ class Planner:
         rows = min(options.prefill_chunk, self.estimator.n_ctx)
         self.work = ModelWork(spec, tensors, options, rows)
         emulated = any(one.emulated for one in machine.gpus)
-        threads = options.n_threads or machine.nodes[0].n_cores
+        n_cores = machine.nodes[0].n_cores
+        if not options.n_threads and n_cores == len(os.sched_getaffinity(0)):  # this machine, which may keep some back
+            n_cores = plan_workers(0, options.cores).n_workers
+        threads = options.n_threads or n_cores
         self._speed = Speed(
             spec, self.work, Roofline(self.calibration, threads), streams=streams(options, rows, emulated=emulated)
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from engine.estimate.rates import Calibration, GpuRates, NodeRates
+from engine.estimate.rates import GPU_READ_GBPS, GPU_TFLOPS, Calibration, GpuRates, NodeRates
 from engine.estimate.work import OpWork, UnitWork
 from engine.placement.placement import Device, Gpu
 from engine.program.fuse import Phase
@@ -77,8 +77,10 @@ class Roofline:
         return nodes[number] if number < len(nodes) else nodes[0]
 
     def gpu(self, device: Gpu) -> GpuRates:
-        """The rates of a GPU."""
+        """The rates of a GPU; those of the last, or of a usual one, where the machine has fewer."""
         gpus = self.calibration.gpus
+        if not gpus:
+            return GpuRates(GPU_READ_GBPS, GPU_TFLOPS)
         return gpus[device.index] if device.index < len(gpus) else gpus[-1]
 
     def _on_node(self, op: OpWork, node: NodeRates, phase: Phase, depth: int, rows: int) -> Part:

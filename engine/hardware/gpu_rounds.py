@@ -39,11 +39,11 @@ NO_DRIVER = "there is no NVIDIA driver"
 
 PROBLEMS: Mapping[int, tuple[float, str]] = {
     9: (60.0, "an NVIDIA driver is installed but not loaded; restart the computer"),
-    12: (10.0, NO_DRIVER),
+    12: (300.0, NO_DRIVER),
     18: (300.0, "the NVIDIA driver was updated; restart the computer to see its sensors"),
     999: (60.0, "the NVIDIA driver does not know of its cards any more; in a container, start that anew"),
 }
-"""By the library's number when it is opened: (seconds until it is tried again, what to tell)."""
+"""By the library's number when it is opened: (seconds until it is tried again, what to tell); sooner when a driver comes."""
 
 _CRASHES = frozenset({signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGFPE, signal.SIGILL})
 _GONE = (15, 16, 999)
@@ -67,6 +67,7 @@ class GpuRounds:
         self._asked: WatchedCard | None = None
         self._busy = False
         self._not_before = self._library_not_before = 0.0
+        self._had_driver = False
         self._n_restarts = 0
         self.problem = ""
 
@@ -103,8 +104,10 @@ class GpuRounds:
         if now < self._not_before:
             return 0.0, 0
         try:
-            if library and now >= self._library_not_before and (not self._opened or self._someone_may_be_back(now)):
+            if library and self._may_open(now) and (not self._opened or self._someone_may_be_back(now)):
                 self._open()
+            if self._helper is None and not amd:
+                return 0.0, 0
             self._meet_all(amd, doubtful=False)
             told = self._read_all(details=details, seldom=seldom)
             # Last, since the process may end with them: the others have their readings.
@@ -154,6 +157,9 @@ class GpuRounds:
                     self._opened = False  # it is opened for other cards than before
                 self._changed()
 
+    def _may_open(self, now: float) -> bool:
+        return now >= self._library_not_before or has_driver(self._root) != self._had_driver
+
     def _someone_may_be_back(self, now: float) -> bool:
         return any(card.state == "lost" and card.maker == "nvidia" and now >= card.not_before for card in self._cards)
 
@@ -166,8 +172,10 @@ class GpuRounds:
         error = answer.get("error")
         if error is not None:
             pause, problem = PROBLEMS.get(error, (60.0, f"the NVIDIA driver does not answer ({answer['text']})"))
-            self._library_not_before = time.monotonic() + pause
+            self._library_not_before, self._had_driver = time.monotonic() + pause, has_driver(self._root)
             self._tell_problem(problem)
+            if not any(card.maker == "amd" for card in self._cards):
+                self.drop_process()
             return
         self._opened, self.problem = True, ""
         nvidia = sorted((card for card in self._cards if card.maker == "nvidia"), key=lambda card: card.pci)

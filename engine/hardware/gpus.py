@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from engine.errors import InvalidRequest
-from engine.hardware.gpu_listing import Listed, listed_by_driver
+from engine.hardware.gpu_listing import SILENT, Listed, listed_by_driver
 
 SETTING = "LAYERDECK_GPU"
 EMULATED_BYTES = 24 << 30
@@ -81,7 +81,9 @@ def find_gpus(env: Mapping[str, str] = os.environ, root: Path = Path("/")) -> Gp
     if not found:
         hidden = "CUDA_VISIBLE_DEVICES hides all GPUs" if listed else ""
         return Gpus((), hidden or problem or "this machine has no NVIDIA GPU with a driver")
-    return Gpus(found, _missing_package("torch", "triton") or _missing_compiler(env))
+    # A driver that hangs on questions would hang on work.
+    silent = problem if problem.startswith(SILENT) else ""
+    return Gpus(found, silent or _missing_package("torch", "triton") or _missing_compiler(env))
 
 
 def _emulated(setting: str, count: str | None, gib: str | None) -> tuple[GpuInfo, ...]:

@@ -29,7 +29,7 @@ class NodeInfo:
 class Machine:
     """ram_bytes: all of its memory; ram_free: what can be taken of it now. problem: why its GPUs cannot be used, or "".
 
-    nodes: at least one; where nothing is said of them, one with all of the memory.
+    nodes: at least one; where nothing is said of them, one with all of the memory. name: of a described one, "": this machine.
     """
 
     ram_bytes: int

@@ -44,7 +44,7 @@ def read_machine(path: Path) -> Machine:
     gpus = _gpus(values.get("gpus", []), where, {one.node for one in nodes})
     ram = sum(one.ram_bytes for one in nodes)
     problem = "" if gpus else "the machine of the file has no GPU"
-    return Machine(ram, ram, gpus, problem, nodes, str(values.get("name", "")))
+    return Machine(ram, ram, gpus, problem, nodes, str(values.get("name") or path.stem))
 
 
 def _nodes(values: dict[str, Any], where: str) -> tuple[NodeInfo, ...]:

@@ -99,10 +99,13 @@ def load_placed(source: ModelSource, placement: Placement, building: Building, b
     streamed = streamed_plan(graph, placement, plans, source.types, options, devices)
     carriers = max(1, (len(placement.workers.cores) - 2) // len(devices))
 
+    keeper = None if beside is None else beside.executor.pools
+    learned = placement if keeper is None else keeper.learned(placement)
+
     def made(plan: Plan | None) -> list[GpuSide]:
         sides: list[GpuSide] = []
         passing = None if plan is None else Streamed(plan, building.steps, carriers)
-        shared = (source, placement, plans, cache.groups, slots[0], inputs, choices)
+        shared = (source, learned, plans, cache.groups, slots[0], inputs, choices)
         try:
             for device in devices:
                 sides.append(GpuSide(device, *shared, streamed=passing, beside=earlier.sides.get(device.index)))

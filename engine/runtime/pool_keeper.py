@@ -12,14 +12,14 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from engine.errors import EngineError
-from engine.placement.placement import Pool
+from engine.placement.placement import Placement, Pool
 from engine.runtime.choices import Chosen, MoeLayers
 from engine.runtime.promotion import I32, I64, Move, Promotion
 from engine.runtime.trial import Compared, Trial
@@ -229,6 +229,15 @@ class PoolKeeper:
             found = np.flatnonzero(rows == row)
             at[row, : len(found)], there[row, : len(found)] = found, True
         return at, there, flat[at] // self._n_experts * self._n_experts
+
+    def learned(self, placement: Placement) -> Placement:
+        """The placement with what pools hold by now, where it has them as they were placed; contents change while it is asked."""
+        known = {pool: replace(pool, experts=self._policy.experts(i)) for i, (_, pool) in enumerate(self._pools)}
+        found = (known.get(pool, pool) for pool in placement.pools)
+        pools = tuple(
+            now if len(set(now.experts)) == len(pool.experts) else pool for pool, now in zip(placement.pools, found, strict=True)
+        )
+        return replace(placement, pools=pools)
 
     def figures(self) -> tuple[PoolFigures, ...]:
         """Of each pool so far."""

@@ -7,7 +7,7 @@ lowest score, if its own is MARGIN times as high: without that margin twice as m
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -27,8 +27,7 @@ I32 = npt.NDArray[np.int32]
 I64 = npt.NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True)
-class Move:
+class Move(NamedTuple):
     """Copy `expert` into `slot` of the pool of `layer` (its place among the pools), in the place of `victim`, -1: of nothing."""
 
     layer: int

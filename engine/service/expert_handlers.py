@@ -48,7 +48,7 @@ def handle_compare_pools(state: State, command: ComparePools) -> None:
 def tell_experts(state: State) -> None:
     """Between steps: sends counts that are due and have changed, and what a comparison has found."""
     watch, loaded = state.expert_watch, state.loaded
-    if loaded is None:
+    if loaded is None or (watch is None and state.comparison is None):
         return
     tally, pools = loaded.model.experts, loaded.model.pools
     found = None if pools is None or state.comparison is None else pools.compared()

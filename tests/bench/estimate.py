@@ -31,7 +31,7 @@ OPTIONS = (
 )
 DEPTHS = (0, 0, 1024, 4096)
 """Tokens that are in the cache when decoding begins, for each of the options."""
-N_DECODE = 24
+N_DECODE = 16
 CHUNKS = 2
 
 

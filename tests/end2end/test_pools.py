@@ -165,6 +165,26 @@ def test_pools_come_and_go_while_the_model_is_loaded() -> None:
     model.close()
 
 
+def test_what_pools_have_learned_goes_along_with_a_move(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A unit elsewhere leaves the pools of other layers as they are by now, not as they were placed."""
+    monkeypatch.setattr(promotion, "MARGIN", 1e-9)
+    model = open_pooled(golden("qwen3moe").path, 3, most=4)
+    ids = golden("qwen3moe").ids("medium")
+    decode(model, ids[:40])
+    assert model.pools is not None and model.placement is not None
+    held = [one.experts for one in model.pools.figures()]
+    assert held != [pool.experts for pool in model.placement.pools]
+    placed = model.placement
+    model.move(with_units(placed, {UnitId("embed"): CPU}))
+    assert [one.experts for one in model.pools.figures()] == held
+    assert model.placement.pools == placed.pools
+    expected = golden("qwen3moe").logits("medium")
+    assert np.abs(model.step(batch(ids[40:41], 40))[0] - expected[40]).max() < 2e-3
+    model.move(replace(model.placement, pools=(replace(placed.pools[0], experts=(7,)),)))
+    assert [one.experts for one in model.pools.figures()] == [(7,)]
+    model.close()
+
+
 def test_units_that_move_leave_pools_without_sense_behind() -> None:
     model = open_pooled(golden("qwen3moe").path, 3)
     assert model.placement is not None and len(model.placement.pools) == 3

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import time
+import weakref
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
+
+import pytest
 
 from engine.api.events import Event, Finished
 from engine.api.values import RequestId, SamplingParams
@@ -99,3 +102,19 @@ def until(condition: Callable[[], bool], seconds: float = 20.0) -> None:
     while not condition():
         assert time.monotonic() < end
         time.sleep(0.001)
+
+
+def noted_tensors(monkeypatch: pytest.MonkeyPatch) -> list[weakref.ref[object]]:
+    """What is allocated on emulated devices from now on, as long as it lives."""
+    from engine.runtime.gpu import GpuMemory
+
+    found: list[weakref.ref[object]] = []
+    usual = GpuMemory.allocate
+
+    def allocate(self: GpuMemory, *args: Any, **options: Any) -> Any:
+        tensor = usual(self, *args, **options)
+        found.append(weakref.ref(tensor))
+        return tensor
+
+    monkeypatch.setattr(GpuMemory, "allocate", allocate)
+    return found

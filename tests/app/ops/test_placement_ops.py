@@ -154,10 +154,12 @@ def test_only_answers_that_are_long_enough_are_noted(bench: PlacementBench) -> N
     bench.open()
     library = bench.parts.library
     assert not library.add_run(bench.placement, Usage(n_prompt=10, n_generated=3, decode_tok_s=99.0, prefill_tok_s=99.0))
-    assert library.add_run(bench.placement, Usage(n_prompt=400, n_generated=40, decode_tok_s=12.0, prefill_tok_s=200.0))
-    assert library.add_run(
-        bench.placement, Usage(n_prompt=400, n_reused=390, n_generated=40, decode_tok_s=14.0, prefill_tok_s=9.0)
-    )
+    for usage in (
+        Usage(n_prompt=400, n_generated=40, decode_tok_s=12.0, prefill_tok_s=200.0),
+        Usage(n_prompt=400, n_reused=390, n_generated=40, decode_tok_s=14.0, prefill_tok_s=9.0),
+    ):
+        with bench.qtbot.waitSignal(library.runs_changed):
+            assert library.add_run(bench.placement, usage)
     newest, first = library.runs(bench.placement)
     assert (newest.decode_tok_s, newest.prefill_tok_s) == (14.0, None)
     assert (first.decode_tok_s, first.prefill_tok_s) == (12.0, 200.0)

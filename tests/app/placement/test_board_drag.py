@@ -214,3 +214,12 @@ def test_cards_look_the_same_whether_they_are_painted_anew_or_known(table: Table
     assert table.list_of(Numa(0)).grab().toImage() == first
     table.board.select(experts(5))
     assert table.list_of(Numa(0)).grab().toImage() != first
+
+
+def test_cards_of_experts_grow_when_their_use_becomes_known(table: Table, qtbot: QtBot) -> None:
+    cards = table.list_of(Numa(0))
+    index = cards.column.index(table.row_of(Numa(0), "Layer 4"))
+    before = cards.visualRect(index).height()
+    table.desk.set_heat({layer: [1] * 256 for layer in range(3, 61)})
+    qtbot.waitUntil(lambda: cards.visualRect(index).height() == before + 8)
+    assert cards.visualRect(index.siblingAtRow(index.row() + 1)).top() == cards.visualRect(index).bottom() + 1

@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 
+from app import preflight
+
 TOOLS = ("Xvfb", "openbox", "xdotool")
 PATIENCE_S = 60.0
 ROOT = Path(__file__).parents[3]
@@ -75,6 +77,11 @@ def screen() -> Iterator[Screen]:
     missing = [tool for tool in TOOLS if shutil.which(tool) is None]
     if missing:
         pytest.skip(f"{', '.join(missing)} is not installed: apt-get install xvfb openbox xdotool")
+    folder = preflight.pyside_folder()
+    found = None if folder is None else preflight.missing("xcb", folder)
+    lacking = [name for name in (found.packages if found is not None else ()) if name != preflight.FONT_PACKAGE]
+    if lacking:
+        pytest.skip(f"Qt cannot open windows on X here; it lacks {', '.join(lacking)}")
     read, write = os.pipe()
     server = subprocess.Popen(
         ["Xvfb", "-displayfd", str(write), "-screen", "0", "1280x800x24", "-nolisten", "tcp"],

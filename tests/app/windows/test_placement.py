@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -10,51 +11,14 @@ import pytest
 from PySide6.QtCore import Qt
 from pytestqt.qtbot import QtBot
 
-from app.windows.placement_controller import PlacementController
-from engine.api.commands import ApplyPlacement, AskHoldings, ComparePools, Generate, LoadModel, UsePools, WatchExperts
-from engine.api.events import LayerPool, PoolsCompared, PoolStats
+from engine.api.commands import Generate, LoadModel, WatchExperts
 from engine.api.pure import Gpu, UnitId
-from engine.api.values import HoldingInfo
 from tests.helpers.fake_engine import Fail, Prefill, Stall, words
-from tests.helpers.placement_bench import DENSE, PlacementBench, placement_bench
+from tests.helpers.placement_bench import DENSE, placement_bench
+from tests.helpers.placement_shown import Page
 
 pytestmark = pytest.mark.usefixtures("themed")
 FULL = Fail("OutOfDeviceMemory", "GPU 1 (RTX 3090) has 1.0 GB free and 2.0 GB are needed; move the experts of layer 4")
-ANSWER = (Prefill(400, 400), words(" ".join(["word"] * 20)))
-
-
-class Page:
-    """The page with its controller, shown 1368 x 900."""
-
-    def __init__(self, bench: PlacementBench) -> None:
-        self.bench = bench
-        self.controller = PlacementController(bench.parts)
-        self.page = self.controller.page
-        self.notices: list[str] = []
-        self.controller.notice.connect(self.notices.append)
-        bench.qtbot.addWidget(self.page)
-        self.page.resize(1368, 900)
-        self.page.show()
-
-    def open(self) -> None:
-        """Plans the model."""
-        self.controller.open(self.bench.path)
-        desk = self.bench.desk
-        self.bench.qtbot.waitUntil(lambda: desk.state in ("ready", "does not fit") and desk.outline is not None, timeout=30_000)
-
-    def load(self) -> None:
-        """Loads it as planned and shows the page."""
-        self.open()
-        self.bench.load()
-        self.controller.shown(True)
-
-    def move(self, *layers: int) -> None:
-        """Moves experts of layers to the second GPU."""
-        assert self.bench.desk.move([UnitId("experts", layer) for layer in layers], Gpu(1))
-
-    def figures(self) -> dict[str, str]:
-        """The summary: label and what stands below it."""
-        return {one.label: f"{one.value} {one.unit} {one.delta}".strip() for one in self.page.summary.figures}
 
 
 @pytest.fixture
@@ -174,8 +138,6 @@ def test_loading_another_model_asks_before_it_ends_an_answer(shown: Page) -> Non
 
 
 def test_what_does_not_fit_is_alarmed_and_cannot_be_applied(shown: Page, tmp_path: Path) -> None:
-    import json
-
     file = tmp_path / "small-gpus.json"
     file.write_text(json.dumps({"ram_gib": 8, "gpus": [{"name": "Tiny", "memory_gib": 0.6, "count": 2}]}))
     shown.open()
@@ -276,102 +238,6 @@ def test_a_device_that_went_away_is_told_and_its_cards_stay(shown: Page) -> None
     assert not shown.page.header.apply.isEnabled()
 
 
-# --- panes ---------------------------------------------------------------------------------------------------------------
-
-
-def test_presets_are_saved_used_and_marked_as_edited(shown: Page) -> None:
-    shown.load()
-    shown.move(3)
-    with shown.bench.qtbot.waitSignal(shown.bench.parts.library.presets_changed):
-        shown.controller.menus.save("Balanced")
-    assert shown.page.header.preset.text() == "Balanced"
-    shown.move(4)
-    assert shown.page.header.preset.text() == "Balanced, edited"
-    menu = shown.controller.menus.preset_menu()
-    by_name = {action.text(): action for action in menu.actions()}
-    assert by_name["Balanced"].isCheckable() and not by_name["Balanced"].isChecked()
-    by_name["Balanced"].trigger()
-    assert shown.page.header.preset.text() == "Balanced"
-    by_name["Automatic"].trigger()
-    assert shown.bench.desk.pending == 0
-
-
-def test_placements_are_exported_and_opened_as_files(shown: Page, tmp_path: Path) -> None:
-    shown.load()
-    shown.move(3, 4)
-    path, before = tmp_path / "mine.json", shown.bench.placement
-    shown.controller.menus.write_file(str(path))
-    shown.bench.desk.discard()
-    shown.controller.menus.read_file(str(path))
-    assert shown.bench.placement.units == before.units
-    shown.controller.menus.read_file(str(tmp_path / "missing.json"))
-    assert "missing.json" in shown.notices[-1]
-    shown.controller.menus.write_file(str(tmp_path / "no" / "folder.json"))
-    assert "cannot be written" in shown.notices[-1]
-
-
-def test_the_equivalent_command_follows_the_edits_and_a_pasted_one_is_taken(shown: Page) -> None:
-    shown.load()
-    shown.controller.show_pane("command")
-    pane = shown.page.command
-    first = pane.text.toPlainText()
-    assert "llama-server" in first
-    shown.move(3)
-    shown.bench.qtbot.waitUntil(lambda: pane.text.toPlainText() != first)
-    assert "exps" in pane.text.toPlainText()
-    pane.import_requested.emit("-ngl 99 -ot exps=CPU")
-    assert {str(where) for unit, where in shown.bench.placement.units if unit.kind == "experts"} == {"numa0"}
-    assert "undo takes it back" in pane.said
-    pane.import_requested.emit("-ngl many")
-    assert "-ngl" in pane.said
-
-
-def test_two_placements_are_compared_and_measured(shown: Page) -> None:
-    shown.load()
-    shown.move(3, 4)
-    shown.controller.show_pane("compare")
-    pane = shown.page.compare
-    assert (pane.a.currentText(), pane.b.currentText()) == ("As loaded", "As edited")
-    assert pane._differ.text() == "2 cards lie elsewhere in B."
-    shown.bench.engine.answer = ANSWER
-    with shown.bench.qtbot.waitSignal(shown.bench.parts.measure.ended, timeout=30_000):
-        pane.measure.click()
-    assert [row.label for row in pane._measured.rows] == ["Decode, tok/s", "Prefill, tok/s"]
-    assert pane._verdict.text() == "No significant difference (p = 1.00)."
-    assert shown.bench.desk.pending == 2
-    applied = shown.bench.engine.sent(ApplyPlacement)
-    assert len(applied) == 7
-    assert "measured" in next(iter(shown.figures()))
-
-
-def test_the_check_shows_what_is_held_against_what_was_predicted(shown: Page) -> None:
-    shown.load()
-    prediction = shown.bench.desk.prediction_applied
-    assert prediction is not None
-    weights = prediction.of(Gpu(0)).owners.weights
-    shown.bench.engine.holdings = (HoldingInfo("gpu0", "weights", weights),)
-    shown.controller.show_pane("check")
-    shown.bench.qtbot.waitUntil(lambda: bool(shown.page.check.rows))
-    assert len(shown.bench.engine.sent(AskHoldings)) == 1
-    rows = shown.page.check.rows
-    at = next(i for i, row in enumerate(rows) if row.label == "GPU 0")
-    assert rows[at + 1].label == "Weights" and rows[at + 1].cells[2] == "0 %"
-    assert "Every card lies where it was put." in shown.page.check.findings
-
-
-def test_a_longer_context_is_worked_out_and_planned_with(shown: Page) -> None:
-    shown.open()
-    shown.controller.show_pane("context")
-    pane = shown.page.context
-    shown.bench.qtbot.waitUntil(lambda: "Working" not in pane._sentence.text(), timeout=30_000)
-    index = pane._sizes.index(32_768)
-    pane.slider.setValue(index)
-    shown.bench.qtbot.waitUntil(lambda: not pane.take.isHidden(), timeout=30_000)
-    assert "32" in pane._sentence.text()
-    pane.take.click()
-    shown.bench.qtbot.waitUntil(lambda: shown.bench.desk.n_ctx == 32_768 and shown.bench.desk.state == "ready", timeout=30_000)
-
-
 def test_a_device_that_ran_full_leads_to_moves_that_make_room(shown: Page) -> None:
     shown.load()
     here = [card for card in shown.bench.desk.cards() if card.family == "experts" and str(card.device) == "gpu0"]
@@ -387,26 +253,36 @@ def test_a_device_that_ran_full_leads_to_moves_that_make_room(shown: Page) -> No
     assert shown.bench.desk.pending == 2
 
 
-def test_pools_of_hot_experts_say_what_they_took_and_can_be_switched_and_compared(shown: Page) -> None:
+def test_a_model_that_is_being_loaded_is_planned_meanwhile_and_counts_as_loaded_when_it_is(shown: Page) -> None:
+    shown.bench.engine.load = (Stall(60.0),)
+    shown.bench.parts.models.load(shown.bench.path)
+    shown.controller.shown(True)
+    shown.bench.qtbot.waitUntil(lambda: shown.bench.desk.outline is not None, timeout=30_000)
+    assert shown.bench.desk.applied is None
+    shown.bench.engine.load = ()
+    shown.bench.parts.models.load(shown.bench.path)
+    shown.bench.qtbot.waitUntil(lambda: shown.bench.desk.applied is not None, timeout=30_000)
+    assert shown.page.pending.text.startswith("Loaded as shown")
+
+
+def test_the_speed_of_an_answer_does_not_make_the_page_work(shown: Page, monkeypatch: pytest.MonkeyPatch) -> None:
     shown.load()
-    bridge, view = shown.bench.bridge, shown.page.inspector.pools
-    assert view.isHidden()
-    layers = (LayerPool(3, "gpu0", 67, 33, 9, (1, 2, 3, 4)), LayerPool(4, "gpu0", 0, 0, 0, (1, 2, 3, 4)))
-    stats = PoolStats(bridge.new_id(), 67, 33, 9, layers, "promote")
-    bridge.happened.emit(stats)
-    assert not view.isHidden()
-    assert view.text == "8 copies in 2 layers served 67 % of reads, 9 came and went."
-    view.mode_chosen.emit("keep")
-    shown.bench.qtbot.waitUntil(lambda: len(shown.bench.engine.sent(UsePools)) == 1)
-    view.compare.click()
-    assert not view.compare.isEnabled()
-    (command,) = shown.bench.engine.sent(ComparePools)
-    assert isinstance(command, ComparePools) and command.mode == "promote"
-    bridge.happened.emit(PoolsCompared(command.request_id, "promote", 12.9, 12.1, 0.066, 0.012, 8))
-    assert view.text.endswith("12.9 against 12.1 tok/s, +6.6 % ± 1.2 %.")
-    bridge.happened.emit(PoolsCompared(command.request_id, "promote", 12.2, 12.1, 0.008, 0.012, 8))
-    assert view.text.endswith("no significant difference.")
-    bridge.happened.emit(replace(stats, switched_off=True, why="promotion took more time than it saved"))
-    assert "Promotion took more time than it saved." in view.text
-    bridge.happened.emit(replace(stats, layers=()))
-    assert view.isHidden()
+    n_shown: list[int] = []
+    monkeypatch.setattr(shown.controller, "_show_summary", lambda: n_shown.append(1))
+    state = replace(shown.bench.bridge.state, kind="generating", answers=frozenset({shown.bench.bridge.new_id()}))
+    for tenths in range(100):
+        shown.bench.bridge.state_changed.emit(replace(state, tok_s=tenths / 10))
+    assert len(n_shown) == 1
+
+
+def test_the_automatic_placement_is_not_remembered_as_one_of_ones_own(shown: Page) -> None:
+    shown.load()
+    used = lambda: shown.bench.store.placement(lambda db: db.execute("SELECT count(*) FROM placement_used").fetchone()[0])  # noqa: E731
+    shown.move(3)
+    with shown.bench.qtbot.waitSignal(shown.bench.parts.apply.done):
+        shown.controller.apply()
+    shown.bench.qtbot.waitUntil(lambda: used() == 1)
+    shown.controller.menus.use("Automatic", shown.bench.parts.library.default)  # type: ignore[arg-type]
+    with shown.bench.qtbot.waitSignal(shown.bench.parts.apply.done):
+        shown.controller.apply()
+    shown.bench.qtbot.waitUntil(lambda: used() == 0)

@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
+from engine.api.pure import load_rates, save_rates, this_machine
 from engine.cli import bench
 from engine.cli.main import main
+from engine.estimate.rates import assumed
 from engine.runtime.loader import LoadedModel
 from tests.helpers.gguf_builder import tiny_llama
 from tests.helpers.golden_models import LLAMAS, golden
@@ -79,3 +81,21 @@ def test_bad_numbers_are_a_usage_error(arguments: list[str]) -> None:
 def test_beyond_the_context(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", TINY, "-d", "9000"]) == 1
     assert "context holds 4096" in capsys.readouterr().err
+
+
+def test_a_bench_teaches_what_was_measured_of_this_machine(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bench, "READ_PROBE_BYTES", 1 << 20)
+    monkeypatch.setenv("LAYERDECK_HOME", str(tmp_path))
+    monkeypatch.setenv("LAYERDECK_GPU", "none")
+    argv = ["bench", TINY, "-p", "16", "-n", "4", "-t", "1", "-b", "16", "-r", "1", "--json"]
+    assert main(argv) == 0 and not list(tmp_path.rglob("*.json"))  # nothing was measured: there is nothing to correct
+    machine = this_machine()
+    save_rates(assumed(machine), machine)
+    assert main(argv) == 0
+    capsys.readouterr()
+    taught = load_rates(machine)
+    assert taught is not None and taught.nodes == assumed(machine).nodes
+    assert taught.corrections.decode_cpu != 1.0 and taught.corrections.prefill_cpu != 1.0
+    assert (taught.corrections.decode_gpu, taught.corrections.prefill_gpu) == (1.0, 1.0)

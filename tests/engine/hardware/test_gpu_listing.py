@@ -53,6 +53,12 @@ def test_a_library_that_crashes_is_a_sentence_and_is_not_asked_again_at_once(
     began = time.monotonic()
     assert listed_by_driver(cards.root) == ([], gpu_listing.SILENT)
     assert time.monotonic() - began < 0.1
+    known = cards.root / "proc/driver/nvidia/gpus/0000:01:00.0/information"
+    known.parent.mkdir(parents=True)
+    known.write_text("Model: NVIDIA GeForce RTX 4090\nGPU UUID: GPU-1\n")
+    found = find_gpus({"LAYERDECK_GPU": "auto"}, cards.root)
+    assert [one.name for one in found.found] == ["NVIDIA GeForce RTX 4090"]
+    assert (found.usable, found.problem) == ((), gpu_listing.SILENT)
     monkeypatch.setattr(LISTER, "_not_before", 0.0)
     assert len(listed_by_driver(cards.root)[0]) == 2
 

@@ -174,6 +174,28 @@ def test_a_driver_that_is_updated_and_loaded_again_is_found(
     assert watch.problem == ""
 
 
+def test_a_driver_that_comes_later_is_found_and_until_then_no_process_waits(
+    tmp_path: Path, library: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cards = Cards(tmp_path, library, monkeypatch)
+    driver = tmp_path / "proc/driver/nvidia/version"
+    driver.unlink()
+    _pci_card(tmp_path, "0000:01:00.0", asleep=False)
+    cards.become("init 12")
+    watch = GpuWatch(tmp_path)
+    try:
+        watch.start(0.05)
+        one = wait_for(watch, lambda found: watch.problem != "" and watch.pid is None, START_S)[0]
+        assert (one.state, one.problem) == ("silent", gpu_rounds.NO_DRIVER)
+        time.sleep(0.3)
+        assert watch.pid is None
+        cards.become("gpus 1")
+        driver.write_text("580\n")
+        wait_for(watch, lambda found: found[0].state == "ok", START_S)
+    finally:
+        watch.close()
+
+
 def test_a_card_that_hangs_is_told_and_left_out_while_the_others_go_on(cards: Cards, watch: GpuWatch) -> None:
     started(watch)
     cards.become("gpus 4", "hang 2 5000", "set temp 66")

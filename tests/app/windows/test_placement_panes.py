@@ -1,0 +1,163 @@
+"""What stands beside the board: presets, files, commands of other tools, comparison, check, context, pools."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from pytestqt.qtbot import QtBot
+
+from app.widgets.format import bytes_text
+from engine.api.commands import ApplyPlacement, AskHoldings, ComparePools, UsePools
+from engine.api.events import LayerPool, PoolsCompared, PoolStats
+from engine.api.pure import Gpu, UnitId
+from engine.api.values import HoldingInfo
+from tests.helpers.fake_engine import Prefill, words
+from tests.helpers.placement_bench import placement_bench
+from tests.helpers.placement_shown import Page
+
+pytestmark = pytest.mark.usefixtures("themed")
+ANSWER = (Prefill(400, 400), words(" ".join(["word"] * 20)))
+
+
+@pytest.fixture
+def shown(qtbot: QtBot, tmp_path: Path) -> Iterator[Page]:
+    with placement_bench(qtbot, tmp_path) as bench:
+        yield Page(bench)
+
+
+def test_presets_are_saved_used_and_marked_as_edited(shown: Page) -> None:
+    shown.load()
+    shown.move(3)
+    with shown.bench.qtbot.waitSignal(shown.bench.parts.library.presets_changed):
+        shown.controller.menus.save("Balanced")
+    assert shown.page.header.preset.text() == "Balanced"
+    shown.move(4)
+    assert shown.page.header.preset.text() == "Balanced, edited"
+    menu = shown.controller.menus.preset_menu()
+    by_name = {action.text(): action for action in menu.actions()}
+    assert by_name["Balanced"].isCheckable() and not by_name["Balanced"].isChecked()
+    by_name["Balanced"].trigger()
+    assert shown.page.header.preset.text() == "Balanced"
+    by_name["Automatic"].trigger()
+    assert shown.bench.desk.pending == 0
+
+
+def test_placements_are_exported_and_opened_as_files(shown: Page, tmp_path: Path) -> None:
+    shown.load()
+    shown.move(3, 4)
+    path, before = tmp_path / "mine.json", shown.bench.placement
+    shown.controller.menus.write_file(str(path))
+    shown.bench.desk.discard()
+    shown.controller.menus.read_file(str(path))
+    assert shown.bench.placement.units == before.units
+    shown.controller.menus.read_file(str(tmp_path / "missing.json"))
+    assert "missing.json" in shown.notices[-1]
+    shown.controller.menus.write_file(str(tmp_path / "no" / "folder.json"))
+    assert "cannot be written" in shown.notices[-1]
+
+
+def test_the_equivalent_command_follows_the_edits_and_a_pasted_one_is_taken(shown: Page) -> None:
+    shown.load()
+    shown.controller.show_pane("command")
+    pane = shown.page.command
+    first = pane.text.toPlainText()
+    assert "llama-server" in first
+    shown.move(3)
+    shown.bench.qtbot.waitUntil(lambda: pane.text.toPlainText() != first)
+    assert "exps" in pane.text.toPlainText()
+    pane.import_requested.emit("-ngl 99 -ot exps=CPU")
+    assert {str(where) for unit, where in shown.bench.placement.units if unit.kind == "experts"} == {"numa0"}
+    assert "undo takes it back" in pane.said
+    pane.import_requested.emit("-ngl many")
+    assert "-ngl" in pane.said
+
+
+def test_two_placements_are_compared_and_measured(shown: Page) -> None:
+    shown.load()
+    shown.move(3, 4)
+    shown.controller.show_pane("compare")
+    pane = shown.page.compare
+    assert (pane.a.currentText(), pane.b.currentText()) == ("As loaded", "As edited")
+    assert pane._differ.text() == "2 cards lie elsewhere in B."
+    shown.bench.engine.answer = ANSWER
+    with shown.bench.qtbot.waitSignal(shown.bench.parts.measure.ended, timeout=30_000):
+        pane.measure.click()
+    assert [row.label for row in pane._measured.rows] == ["Decode, tok/s", "Prefill, tok/s"]
+    assert pane._verdict.text() == "No significant difference (p = 1.00)."
+    assert shown.bench.desk.pending == 2
+    applied = shown.bench.engine.sent(ApplyPlacement)
+    assert len(applied) == 7
+    shown.bench.qtbot.waitUntil(lambda: "measured" in next(iter(shown.figures())))
+
+
+def test_the_check_shows_what_is_held_against_what_was_predicted(shown: Page) -> None:
+    shown.load()
+    prediction = shown.bench.desk.prediction_applied
+    assert prediction is not None
+    weights = prediction.of(Gpu(0)).owners.weights
+    shown.bench.engine.holdings = (HoldingInfo("gpu0", "weights", weights),)
+    shown.controller.show_pane("check")
+    shown.bench.qtbot.waitUntil(lambda: bool(shown.page.check.rows))
+    assert len(shown.bench.engine.sent(AskHoldings)) == 1
+    rows = shown.page.check.rows
+    at = next(i for i, row in enumerate(rows) if row.label == "GPU 0")
+    assert rows[at + 1].label == "Weights" and rows[at + 1].cells[2] == "0 %"
+    assert "Every card lies where it was put." in shown.page.check.findings
+
+
+def test_a_longer_context_is_worked_out_and_planned_with(shown: Page) -> None:
+    shown.open()
+    shown.controller.show_pane("context")
+    pane = shown.page.context
+    shown.bench.qtbot.waitUntil(lambda: "Working" not in pane._sentence.text(), timeout=30_000)
+    index = pane._sizes.index(32_768)
+    pane.slider.setValue(index)
+    shown.bench.qtbot.waitUntil(lambda: not pane.take.isHidden(), timeout=30_000)
+    assert "32" in pane._sentence.text()
+    pane.take.click()
+    shown.bench.qtbot.waitUntil(lambda: shown.bench.desk.n_ctx == 32_768 and shown.bench.desk.state == "ready", timeout=30_000)
+
+
+def test_pools_of_hot_experts_say_what_they_took_and_can_be_switched_and_compared(shown: Page) -> None:
+    shown.load()
+    bridge, view = shown.bench.bridge, shown.page.inspector.pools
+    assert view.isHidden()
+    layers = (LayerPool(3, "gpu0", 67, 33, 9, (1, 2, 3, 4)), LayerPool(4, "gpu0", 0, 0, 0, (1, 2, 3, 4)))
+    stats = PoolStats(bridge.new_id(), 67, 33, 9, layers, "promote")
+    bridge.happened.emit(stats)
+    assert not view.isHidden()
+    assert view.text == "8 copies in 2 layers served 67 % of reads, 9 came and went."
+    view.mode_chosen.emit("keep")
+    shown.bench.qtbot.waitUntil(lambda: len(shown.bench.engine.sent(UsePools)) == 1)
+    view.compare.click()
+    assert not view.compare.isEnabled()
+    (command,) = shown.bench.engine.sent(ComparePools)
+    assert isinstance(command, ComparePools) and command.mode == "promote"
+    bridge.happened.emit(PoolsCompared(command.request_id, "promote", 12.9, 12.1, 0.066, 0.012, 8))
+    assert view.text.endswith("12.9 against 12.1 tok/s, +6.6 % ± 1.2 %.")
+    bridge.happened.emit(PoolsCompared(command.request_id, "promote", 12.2, 12.1, 0.008, 0.012, 8))
+    assert view.text.endswith("no significant difference.")
+    bridge.happened.emit(replace(stats, switched_off=True, why="promotion took more time than it saved"))
+    assert "Promotion took more time than it saved." in view.text
+    bridge.happened.emit(replace(stats, layers=()))
+    assert view.isHidden()
+
+
+def test_chosen_experts_are_told_with_their_own_bytes_and_reads(shown: Page) -> None:
+    shown.load()
+    shown.controller.inspector.set_counts(500, {3: [85, *([1] * 15)]})
+    shown.controller.board.select([UnitId("experts", 3)])
+    whole = {fact.label: fact.value for fact in shown.page.inspector.facts}
+    actions = shown.controller.inspector.split_menu().actions()
+    next(action for action in actions if action.text().startswith("Hottest 4")).trigger()
+    chosen = {fact.label: fact.value for fact in shown.page.inspector.facts}
+    outline = shown.bench.desk.outline
+    assert outline is not None
+    facts = outline.of(UnitId("experts", 3))
+    assert whole["Read per token"] == bytes_text(facts.read_per_token)
+    assert chosen["Size"] == bytes_text(facts.nbytes * 4 // 16)
+    assert chosen["Read per token"] == bytes_text(round(facts.read_per_token * 0.88))
+    assert shown.page.inspector._subtitle.text().endswith("hottest 4")
