@@ -241,6 +241,7 @@ def test_getting_warm_beside_steps_changes_nothing(name: str, monkeypatch: pytes
 def test_states_keep_their_slots_wherever_they_lie(monkeypatch: pytest.MonkeyPatch) -> None:
     """A small card sets how many snapshots there are, also for a model that is on the CPU now."""
     path = golden("qwen35").path
+    monkeypatch.setattr("engine.estimate.states.SNAPSHOT_SHARE", 0.005)  # of a tiny model's card, enough to matter
     large = open_placed(path, on_cpu)
     monkeypatch.setenv("LAYERDECK_GPU", "emulate:1x0.03")
     model, there = open_placed(path, on_cpu), open_placed(path, whole)
