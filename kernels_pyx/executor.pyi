@@ -59,4 +59,5 @@ class CpuProgram:
         first: int = 0,
         end: int = -1,
         handoff: Handoff | None = None,
+        let_go: Any = None,
     ) -> tuple[bool, int]: ...

@@ -150,12 +150,14 @@ cdef class CpuProgram:
     def run(self, const int32_t[::1] token_ids, const int32_t[::1] positions, const int32_t[::1] seq_of_row,
             const int32_t[:, :, ::1] block_tables, const int32_t[::1] out_rows, float[:, ::1] logits, AbortFlag abort not None,
             int64_t[::1] op_ns=None, const int32_t[:, ::1] states=None, *, int64_t first=0, int64_t end=-1,
-            Handoff handoff=None):
+            Handoff handoff=None, let_go=None):
         """One step: fills logits [n_out, n_vocab] and returns (aborted, bad_op): -1 or the first op that met a bad value.
 
         first, end: only the ops of this piece, which goes on where the one before it of the same step ended; end -1: to the last.
         handoff: how sends and receives meet whoever computes beside, its epoch that of this step; None: they do nothing, for the
         caller runs pieces and copies between them. A step that is given up writes its stop word.
+
+        let_go: a lock, which is released as the interpreter's own is: whoever takes it finds the program at work.
 
         block_tables: [n_groups, n_seqs, blocks] block ids; those outside the group's windows may be anything. op_ns: [n_ops],
         receives the wall time of each op. states: [n_seqs, 4], see ld_step_state.
@@ -197,6 +199,8 @@ cdef class CpuProgram:
         wrong = ld_program_check(self._program, &state)
         if wrong != NULL:
             raise ValueError(wrong.decode())
+        if let_go is not None:
+            let_go.release()
         self._pool.busy = True
         with nogil:
             _run(self._program, &state, self._pool)

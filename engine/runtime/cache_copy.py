@@ -20,6 +20,7 @@ from engine.errors import OutOfMemory
 from engine.estimate.cache import SCALE_GROUP
 from engine.placement.options import KvType
 from engine.placement.placement import Device, Gpu
+from engine.runtime.driver import DRIVER
 from engine.runtime.gpu import GpuDevice, guarded
 from engine.runtime.gpu_executor import GpuExecutor
 from engine.runtime.kv_cache import BLOCK, layer_bytes
@@ -86,7 +87,8 @@ class CacheCopy:
             return
         size = max(PIECE_BYTES, *(one.nbytes for one in self._layers))
         try:
-            self._stage = torch.empty(size, dtype=torch.uint8, pin_memory=self._pinned)
+            with DRIVER:
+                self._stage = torch.empty(size, dtype=torch.uint8, pin_memory=self._pinned)
         except RuntimeError as error:
             raise OutOfMemory(f"{size:,} bytes through which caches move could not be had; close other programs") from error
 
@@ -105,33 +107,39 @@ class CacheCopy:
                 pause(time.perf_counter() - started)
 
     def _bring(self, layer: _Layer, index: Tensor) -> None:
-        source, target = layer.source, layer.target
-        cards = [end.device for end in (source, target) if isinstance(end, _Card)]
+        cards = [end.device for end in (layer.source, layer.target) if isinstance(end, _Card)]
         with guarded(cards[0]), torch.inference_mode():
-            if isinstance(source, _Card) and isinstance(target, _Card):
-                there, here = index.to(source.device.torch_device), index.to(target.device.torch_device)
-                reach = (Gpu(source.device.index), Gpu(target.device.index)) not in self._apart
-                for one, other in zip(source.tensors, target.tensors, strict=True):
-                    rows = one.index_select(0, there)
-                    other.index_copy_(0, here, (rows if reach else rows.cpu()).to(other.device))
-            elif isinstance(source, _Host) and isinstance(target, _Card):
-                stage = self._staged(len(index), layer.nbytes)
-                torch.index_select(source.raw, 0, index, out=stage)
-                raw = stage.to(target.device.torch_device, non_blocking=True)
-                here = index.to(target.device.torch_device)
-                for view, tensor in target.views(raw, target.tensors):
-                    tensor.index_copy_(0, here, view)
-            elif isinstance(source, _Card) and isinstance(target, _Host):
-                there = index.to(source.device.torch_device)
-                raw = torch.zeros((len(index), layer.nbytes), dtype=torch.uint8, device=source.device.torch_device)
-                for view, tensor in source.views(raw, source.tensors):
-                    view.copy_(tensor.index_select(0, there))
-                stage = self._staged(len(index), layer.nbytes)
-                stage.copy_(raw)
-                target.raw.index_copy_(0, index, stage)
+            with DRIVER:
+                arrives = self._enqueue(layer, index)
             for card in cards:
                 if not card.emulated:
                     torch.cuda.current_stream(card.torch_device).synchronize()
+            if isinstance(layer.target, _Host):
+                layer.target.raw.index_copy_(0, index, arrives)
+
+    def _enqueue(self, layer: _Layer, index: Tensor) -> Tensor:
+        """The copies that cards make; where bytes are on their way to or from."""
+        source, target = layer.source, layer.target
+        stage = self._staged(len(index), layer.nbytes)
+        if isinstance(source, _Host) and isinstance(target, _Card):
+            torch.index_select(source.raw, 0, index, out=stage)
+            raw = stage.to(target.device.torch_device, non_blocking=True)
+            here = index.to(target.device.torch_device)
+            for view, tensor in target.views(raw, target.tensors):
+                tensor.index_copy_(0, here, view)
+        elif isinstance(source, _Card) and isinstance(target, _Card):
+            there, here = index.to(source.device.torch_device), index.to(target.device.torch_device)
+            reach = (Gpu(source.device.index), Gpu(target.device.index)) not in self._apart
+            for one, other in zip(source.tensors, target.tensors, strict=True):
+                rows = one.index_select(0, there)
+                other.index_copy_(0, here, (rows if reach else rows.cpu()).to(other.device))
+        elif isinstance(source, _Card):
+            there = index.to(source.device.torch_device)
+            raw = torch.zeros((len(index), layer.nbytes), dtype=torch.uint8, device=source.device.torch_device)
+            for view, tensor in source.views(raw, source.tensors):
+                view.copy_(tensor.index_select(0, there))
+            stage.copy_(raw, non_blocking=True)
+        return stage
 
     def _staged(self, n: int, nbytes: int) -> Tensor:
         assert self._stage is not None

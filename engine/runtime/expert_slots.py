@@ -21,6 +21,7 @@ from engine.gguf.info import TensorInfo
 from engine.placement.placement import Pool
 from engine.program.lane_ops import LaneExpertsDown, LaneExpertsUp, LaneOp, matrices
 from engine.quants.padding import PADDED, padded_bytes
+from engine.runtime.driver import DRIVER
 from engine.runtime.gpu import GpuMemory, guarded
 from engine.runtime.pinned import Pinned
 from engine.runtime.weights import Weights
@@ -87,7 +88,8 @@ class ExpertSlots:
         self._host.fill_(-1)
         self._tables.copy_(self._host)
         self._buffers = [self._pinned.bytes[start : start + self._most] for start in self._starts(_aligned(pinned))]
-        self._stream = None if self._device.emulated else torch.cuda.Stream(self._device.torch_device)
+        with DRIVER:
+            self._stream = None if self._device.emulated else torch.cuda.Stream(self._device.torch_device)
 
     def _starts(self, first: int) -> list[int]:
         return [first + i * self._most for i in range(BUFFERS)]

@@ -27,6 +27,7 @@ from torch import Tensor
 
 from engine.errors import DeviceLost, OutOfDeviceMemory, PlacementError
 from engine.hardware.gpus import find_gpus
+from engine.runtime.driver import DRIVER
 from engine.runtime.residency import Owner
 from engine.triton_kernels.kernels import Allocate
 
@@ -66,7 +67,7 @@ class GpuDevice:
     def trim(self) -> None:
         """Gives back what torch keeps for later: memory of captured graphs comes from elsewhere."""
         if not self.emulated:
-            with guarded(self):
+            with guarded(self), DRIVER:
                 torch.cuda.empty_cache()
 
 
@@ -252,7 +253,7 @@ class GpuMemory:
         """
         nbytes = math.prod(shape) * dtype.itemsize
         make = torch.zeros if zeroed else torch.empty
-        with self.ledger.lock:
+        with DRIVER, self.ledger.lock:
             self.require(nbytes, what)
             try:
                 with guarded(self.device):
@@ -313,7 +314,7 @@ class GpuMemory:
                     self.ledger.drop(tensor)
             self._held.clear()
         if not self.device.emulated:
-            with suppress(RuntimeError):  # a lost device has nothing to give back
+            with suppress(RuntimeError), DRIVER:  # a lost device has nothing to give back
                 if not any(ledger.nbytes for ledger in _ledgers):
                     _clear_libraries()
                 torch.cuda.empty_cache()

@@ -21,6 +21,7 @@ from engine.runtime.batches import parts_of
 from engine.runtime.buckets import pick
 from engine.runtime.choices import Chosen, StepChoices
 from engine.runtime.cpu_programs import CpuPrograms, not_finite, not_finite_in, refused
+from engine.runtime.driver import DRIVER
 from engine.runtime.gpu_bound import Binder, Bound
 from engine.runtime.gpu_buffers import StepShape
 from engine.runtime.gpu_inputs import MAX_SEQS, InputLayout
@@ -281,22 +282,25 @@ class GpuExecutor:
                 self.pools.settle()
 
     def _run_beside(self, bound: Bound, meeting: Meeting, work: _Work) -> None:
-        """All lanes at once, and waits for the last."""
+        """All lanes at once, and waits for the last. Nobody else has the driver until the CPU's part runs, see `driver`."""
         if self._abort.is_set:
             raise Cancelled("the step was stopped")
         meeting.next_step()
+        DRIVER.take()
         try:
             for piece in bound.pieces:
                 lane = bound.lanes[piece.lane]
                 if lane is not None:
                     lane.run(piece.first, piece.end)
-            self._bring(bound, work)
             if self._cpu is not None and self._cpu.compiled[work.index] is not None:
                 self._run_cpu(work, 0, -1, meeting.host)
+            DRIVER.let_go()
+            self._bring(bound, work)
         except BaseException:
             meeting.host.stop()  # GPUs may still wait
             raise
         finally:
+            DRIVER.let_go()
             for side in self._sides:
                 side.stream.synchronize()
             problem = meeting.problem()
@@ -324,6 +328,7 @@ class GpuExecutor:
                 first=first,
                 end=end,
                 handoff=handoff,
+                let_go=None if handoff is None else DRIVER.lock,
             )
         except ValueError as error:
             raise refused(error) from error

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 import torch
 from torch import Tensor
 
+from engine.runtime.driver import DRIVER
 from engine.runtime.gpu import GpuDevice, guarded
 from engine.runtime.gpu_bind import NOTHING, Call
 
@@ -25,7 +26,8 @@ class GpuStream:
 
     def __init__(self, device: GpuDevice) -> None:
         self.device = device
-        self._stream = None if device.emulated else torch.cuda.Stream(device.torch_device)
+        with DRIVER:
+            self._stream = None if device.emulated else torch.cuda.Stream(device.torch_device)
         self._pool = None if device.emulated else torch.cuda.graph_pool_handle()
         self._partner: GpuStream | None = None
 
@@ -81,7 +83,8 @@ class GpuStream:
                 for call in calls:
                     call.run()
             finally:
-                graph.capture_end()
+                with DRIVER:
+                    graph.capture_end()
         return graph
 
 
@@ -109,7 +112,7 @@ class GpuLane:
             return
         with self.stream.current():
             for call in self.piece(first, end):
-                _named(call)
+                _named(call, self.stream.device)
 
     def capture(self, first: int, end: int) -> None:
         """From now on ops [first, end) are replayed. They must have been warmed up. Nothing to do where a device is emulated."""
@@ -184,14 +187,16 @@ class GpuLane:
 
     def close(self) -> None:
         """Drops the graphs and the calls. Idempotent."""
-        self._graphs.clear()
+        with DRIVER:
+            self._graphs.clear()
         self.calls = ()
 
 
-def _named(call: Call) -> None:
-    """Runs a call; what fails says where."""
+def _named(call: Call, device: GpuDevice) -> None:
+    """Runs a call; what fails says where. The first time its code is loaded, for which a card must be idle."""
     try:
-        call.run()
+        with nullcontext() if device.emulated else DRIVER:
+            call.run()
     except RuntimeError as error:
         error.add_note(f"in {call.name}")
         raise

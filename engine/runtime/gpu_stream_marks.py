@@ -10,6 +10,7 @@ from functools import partial
 import torch
 
 from engine.placement.streaming import RING_LAYERS
+from engine.runtime.driver import DRIVER
 from engine.runtime.gpu import GpuMemory, guarded
 
 
@@ -29,7 +30,7 @@ class Marks:
 
     def __init__(self, n_layers: int, memory: GpuMemory) -> None:
         self._memory = memory
-        with guarded(memory.device), torch.cuda.device(memory.device.torch_device):
+        with guarded(memory.device), torch.cuda.device(memory.device.torch_device), DRIVER:
             self.stream = torch.cuda.Stream(memory.device.torch_device)
         timed = partial(torch.cuda.Event, enable_timing=True)
         self.ready = [timed() for _ in range(n_layers)]

@@ -24,6 +24,7 @@ from engine.errors import Cancelled, EngineBug
 from engine.gguf.info import TensorInfo
 from engine.quants.padding import PADDED, padded_bytes
 from engine.runtime.derived import derive
+from engine.runtime.driver import DRIVER
 from engine.runtime.gpu import GpuDevice, GpuMemory, guarded
 from engine.runtime.rope_table import RopeTables
 from engine.runtime.weights import Weights, no_pause
@@ -261,7 +262,7 @@ class GpuWeights:
     def _kept(self, values: npt.NDArray[np.generic], what: str) -> Tensor:
         source = torch.from_numpy(values)
         tensor = self._memory.allocate(tuple(source.shape), source.dtype, "derived", what)
-        with guarded(self._memory.device):
+        with guarded(self._memory.device), DRIVER:
             tensor.copy_(source)
         return tensor
 
@@ -304,18 +305,20 @@ class _Staged:
     def bring(self, piece: _Piece) -> None:
         with guarded(self._device), torch.cuda.device(self._device.torch_device):
             if not hasattr(self._own, "buffer"):
-                self._own.buffer = torch.empty(STAGED_BYTES, dtype=torch.uint8, pin_memory=True)
-                self._own.stream = torch.cuda.Stream(self._device.torch_device)
+                with DRIVER:
+                    self._own.buffer = torch.empty(STAGED_BYTES, dtype=torch.uint8, pin_memory=True)
+                    self._own.stream = torch.cuda.Stream(self._device.torch_device)
             buffer = self._own.buffer[: piece.nbytes]
             self._weights.read_into(piece.tensor, piece.start, buffer.numpy())
             with torch.cuda.stream(self._own.stream):
                 self._spreads = self._spreads or not piece.into.is_contiguous()
-                arrived = buffer if piece.into.is_contiguous() else buffer.to(piece.into.device, non_blocking=True)
-                piece.into.copy_(arrived.view(piece.into.shape), non_blocking=True)
+                with DRIVER:  # room on the device is taken, and code is loaded that is new to it
+                    arrived = buffer if piece.into.is_contiguous() else buffer.to(piece.into.device, non_blocking=True)
+                    piece.into.copy_(arrived.view(piece.into.shape), non_blocking=True)
             self._own.stream.synchronize()
 
     def close(self) -> None:
         """Gives back what blocks passed through on the device, to be spread."""
         if self._spreads:
-            with guarded(self._device):
+            with guarded(self._device), DRIVER:
                 torch.cuda.empty_cache()

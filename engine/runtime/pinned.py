@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from engine.errors import OutOfMemory
+from engine.runtime.driver import DRIVER
 from engine.runtime.gpu import GpuDevice, guarded
 from engine.runtime.kv_cache import allocate
 from kernels_pyx.arena import Arena
@@ -32,7 +33,7 @@ class Pinned:
             self.arena = allocate(nbytes, "the memory beside a GPU", "choose a smaller prefill chunk")
             self.bytes: Tensor = bytes_of(self.arena)
             return
-        with guarded(real), torch.cuda.device(real.torch_device):
+        with guarded(real), torch.cuda.device(real.torch_device), DRIVER:
             try:
                 room = torch.zeros(nbytes, dtype=torch.uint8, pin_memory=True)
                 if room.data_ptr() % PAGE:  # a piece out of the middle of a block that the allocator keeps
@@ -49,7 +50,7 @@ class Pinned:
         """Lets go of the memory, whose last view gives it back. Idempotent."""
         if self.bytes.is_pinned():
             self.bytes = torch.empty(0, dtype=torch.uint8)
-            with suppress(AttributeError):  # what torch keeps for the next one may be as large as this was
+            with suppress(AttributeError), DRIVER:  # what torch keeps for the next one may be as large as this was
                 torch._C._host_emptyCache()
         self.bytes = torch.empty(0, dtype=torch.uint8)
 
