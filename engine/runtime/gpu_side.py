@@ -233,6 +233,7 @@ class GpuSide:
         for part in ("weights", "cache", "slots", "tally"):
             if getattr(self, part, None) is not None:
                 getattr(self, part).close()
+        self.tally = None
         for part in ("_arena", "_words", "_crossing", "kernels"):
             if hasattr(self, part):
                 delattr(self, part)
