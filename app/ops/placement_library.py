@@ -19,7 +19,7 @@ from app.store.chat_store import ChatStore
 from app.store.placements import PresetRow, RunRow, Subject
 from engine.api.errors import EngineError
 from engine.api.placement_text import ReadPlacement, placement_text, read_placement
-from engine.api.pure import Machine, ModelOutline, Placement, Planner, machine_fingerprint
+from engine.api.pure import Machine, ModelOutline, Placement, machine_fingerprint, planner_of
 from engine.api.values import LoadOptions, Usage
 
 LEAST_TOKENS = 16
@@ -62,7 +62,7 @@ class PlacementLibrary(QObject):
         self._outline, self._machine, self._options, self.default = outline, machine, options, default
         self._read()
         if default is None and self._worker is not None:
-            find = self._worker.submit(lambda: Planner(outline, options, machine).default())
+            find = self._worker.submit(lambda: planner_of(outline, options, machine).default())
             self._ui.deliver(find, lambda found: self._on_default(outline, found), self._on_trouble)
 
     def _on_default(self, outline: ModelOutline, found: Placement) -> None:

@@ -13,7 +13,7 @@ from app.widgets.elided_label import ElidedLabel
 
 KINDS = ("attention", "ffn", "experts", "kv")
 _DOTS = {"attention": "attn", "ffn": "ffn", "experts": "experts", "kv": "kv"}
-_ROOMY = 660
+_ROOMY, _TIGHT = 660, 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +160,8 @@ class FilterBar(QWidget):
     def resizeEvent(self, event: QResizeEvent) -> None:
         self.count.setVisible(self.width() >= _ROOMY)
         self._show.setVisible(self.width() >= _ROOMY)
+        for chip in (self.group, self.layers):  # their keys, G and /, stay
+            chip.setVisible(self.width() >= _TIGHT and not (chip is self.layers and self.field.isVisible()))
 
     def minimumSizeHint(self) -> QSize:
         return QSize(360, 26)

@@ -67,7 +67,7 @@ def over() -> QWidget:
     stage = PlacementStage()
     stage.load()
     stage.count_experts()
-    stage.desk.move(_experts(3, 4, 5), Gpu(1))
+    stage.desk.move(_experts(3, 4, 5, 6), Gpu(1))
     stage.settle(lambda: bool(stage.desk.fix_text))
     return PlacementFrame(stage)
 

@@ -67,7 +67,9 @@ class PlacementContext(QObject):
             Fact(tr("Placement", "Memory"), f"{sign}{bytes_text(abs(plan.extra_bytes))}"),
         )
         offered = filled(tr("Placement", "Plan with %1"), short_count(wanted)) if wanted != self._desk.n_ctx else ""
-        view = ContextView(sizes, wanted, self._desk.n_ctx, plan.sentence, plan.moves, facts, plan.fits, offered)
+        present = wanted == self._desk.n_ctx and plan.fits and not plan.extra_bytes
+        sentence = tr("Placement", "This is the present context.") if present else plan.sentence
+        view = ContextView(sizes, wanted, self._desk.n_ctx, sentence, plan.moves, facts, plan.fits, offered)
         self._page.context.show_view(view)
 
     def _on_chosen(self, n_ctx: int) -> None:

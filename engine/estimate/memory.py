@@ -37,9 +37,11 @@ from engine.program.plan import Lane, Plan, crossing_bytes
 from engine.quants.formats import BY_ID
 from engine.quants.padding import padded_bytes
 
-CONTEXT_BYTES = 760 << 20
+CONTEXT_BYTES = 720 << 20
 """What a process takes of a GPU beside what it allocates: the driver's context, code of libraries and kernels, captured graphs.
-An H200: 620 MiB before anything is on it, 140 more once a model runs."""
+An H200: 620 MiB before anything is on it, 100 more once a model runs."""
+LIBRARY_BYTES = 52 << 20
+"""What the library of matrix products allocates for itself, 32 MiB on Hopper, and what is left over of segments in use."""
 GPU_ALIGN = 256
 """Where a tensor may begin on a GPU."""
 LOGIT_ROWS = DECODE_BUCKETS[-1]
@@ -161,7 +163,7 @@ class Estimator:
     def fits_streaming(self, placement: Placement) -> bool:
         """Whether there is room for everything and the ring for experts on their way. Raises: PlacementError, see `lower`."""
         beside = self.streamed(placement)
-        return beside is not None and self._estimate(placement, beside).fits
+        return beside is not None and self._estimate(placement, beside, self.plans(placement)).fits
 
     def streamed(self, placement: Placement) -> Placement | None:
         """Where long chunks of prompts are computed whose experts are brought to GPUs; None: there are none."""
@@ -361,7 +363,7 @@ class Estimator:
         if any(one.emulated for one in self.machine.gpus if one.index == device.index):
             return logits
         kept = max((kernel_bytes(lane, plan.max_rows, self.tensors, f32=self.f32) for plan, lane in lanes), default=0)
-        return self.context_bytes + logits + kept
+        return self.context_bytes + LIBRARY_BYTES + logits + kept
 
 
 def _working(lanes: list[tuple[Plan, Lane]]) -> int:

@@ -7,12 +7,13 @@ have it. Placements that were refined are known exactly.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from engine.arch.spec import ModelSpec
 from engine.arch.units import UnitId, UnitKind
 from engine.estimate.fragments import PLACED, Fragment, Fragments, Kind, Pattern
-from engine.estimate.memory import LOGIT_ROWS, DeviceBytes, Estimate, Estimator
+from engine.estimate.memory import LIBRARY_BYTES, LOGIT_ROWS, DeviceBytes, Estimate, Estimator
 from engine.estimate.sums import UnitSums
 from engine.estimate.work import Shape
 from engine.placement.options import KvType
@@ -69,10 +70,10 @@ class QuickBytes:
         known = self._exact.get(_key(placement))
         if known is not None:
             return known, True
-        beside = self._full.streamed(placement)
-        found = self._estimate(placement, beside)
+        beside, lost = self._full.streamed(placement), self._full.lost_on_gpus(placement)
+        found = self._estimate(placement, beside, lost)
         if beside is not None and not found.fits:
-            found = self._estimate(placement, None)
+            found = self._estimate(placement, None, lost)
         return found, False
 
     def refine(self, placement: Placement) -> Estimate:
@@ -101,13 +102,12 @@ class QuickBytes:
                     for kind in self._full.kinds:
                         self._fragments.of(shape, pattern, kind)
 
-    def _estimate(self, placement: Placement, beside: Placement | None) -> Estimate:
+    def _estimate(self, placement: Placement, beside: Placement | None, lost: Mapping[Device, int]) -> Estimate:
         machine = self._full.machine
         here: set[Device] = {*(Numa(one.node) for one in machine.nodes), *(Gpu(one.index) for one in machine.gpus)}
         used = set(placement.places.values())
         sums = self.sums.of(placement, beside)
-        lanes, lost = self._lanes(placement, beside), self._full.lost_on_gpus(placement)
-        scattered = len({tuple(map(placement.places.get, ids)) for ids in self._ids}) >= SCATTERED
+        lanes, scattered = self._lanes(placement, beside)
         n_nodes = sum(isinstance(one, Numa) for one in used)
         devices = []
         for device in sorted(here | used):
@@ -128,19 +128,18 @@ class QuickBytes:
             )
         return Estimate(tuple(devices), self._full.n_ctx)
 
-    def _lanes(self, placement: Placement, beside: Placement | None) -> dict[Device, _Lanes]:
-        """The lanes of all plans, by device."""
+    def _lanes(self, placement: Placement, beside: Placement | None) -> tuple[dict[Device, _Lanes], bool]:
+        """The lanes of all plans, by device, and whether the placement is scattered."""
         found: dict[Device, _Lanes] = {}
-        self._collect(placement, self._full.kinds, found)
+        n_ways = self._collect(placement, self._full.kinds, found)
         if beside is not None:
             # A plan more, whose workers have memory of their own.
             phase, rows = self._full.kinds[-1]
             self._collect(beside, ((phase, rows),), found, extra=True)
-        return found
+        return found, n_ways >= SCATTERED
 
-    def _collect(
-        self, placement: Placement, kinds: tuple[Kind, ...], found: dict[Device, _Lanes], *, extra: bool = False
-    ) -> None:
+    def _collect(self, placement: Placement, kinds: tuple[Kind, ...], found: dict[Device, _Lanes], *, extra: bool = False) -> int:
+        """Adds the lanes of plans; how many kinds of layers there are, by shape and devices."""
         places = placement.places
         embed, head = places[UnitId("embed")], places[UnitId("head")]
         seen: set[tuple[Shape, tuple[Device | None, ...], int]] = set()
@@ -175,6 +174,7 @@ class QuickBytes:
             for device, unit in ends:
                 part = self._fragments.ends(unit, 1 if isinstance(device, Gpu) else -1, kind)
                 found.setdefault(device, _Lanes()).add(label, part)
+        return len(seen)
 
     def _between(self, found: dict[Device, _Lanes], source: Device, target: Device, kinds: tuple[Kind, ...]) -> None:
         """Rows of the residual stream go from one device to another, on a GPU by way of a buffer if the other is none."""
@@ -203,7 +203,7 @@ class QuickBytes:
         if any(one.emulated for one in self._full.machine.gpus if one.index == device.index):
             return logits
         kept = 0 if lane is None else max(sum(one.values()) for one in lane.kernels.values())
-        return self._full.context_bytes + logits + kept
+        return self._full.context_bytes + LIBRARY_BYTES + logits + kept
 
 
 def _label(kind: Kind, extra: bool) -> Kind:

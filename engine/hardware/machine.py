@@ -15,7 +15,8 @@ from engine.hardware.gpus import GpuInfo, find_gpus
 
 @dataclass(frozen=True, slots=True)
 class NodeInfo:
-    """One node of memory with its cores. name: of its processor; read_gbps: of its memory, None where nobody tells."""
+    """One node of memory with its cores. name: of its processor; read_gbps: of its memory, None where nobody tells; cpus: its
+    processors that this process may use, empty where they are not told apart."""
 
     node: int
     name: str
@@ -23,6 +24,7 @@ class NodeInfo:
     ram_free: int
     n_cores: int
     read_gbps: float | None = None
+    cpus: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +75,8 @@ def nodes_of(root: Path, ram_bytes: int, ram_free: int) -> tuple[NodeInfo, ...]:
     for path in sorted((root / "sys/devices/system/node").glob("node[0-9]*"), key=lambda one: int(one.name[4:])):
         sizes = _meminfo(path / "meminfo")
         if sizes is not None and sizes[0]:
-            found.append(NodeInfo(int(path.name[4:]), "", *sizes, max(1, len(_cpus(path / "cpulist") & allowed))))
+            cpus = tuple(sorted(_cpus(path / "cpulist") & allowed))
+            found.append(NodeInfo(int(path.name[4:]), "", *sizes, max(1, len(cpus)), cpus=cpus))
     if len(found) < 2:
         return (NodeInfo(0, "", ram_bytes, ram_free, max(1, len(allowed))),)
     return tuple(found)

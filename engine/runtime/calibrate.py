@@ -42,24 +42,23 @@ MEET_US, MEET_US_PER_WORKER = 0.1, 0.17
 def calibrate(machine: Machine, *, gpus: bool = True) -> Calibration:
     """The rates of this machine; what cannot be measured is assumed. gpus: whether torch may be imported to measure them."""
     guess = assumed(machine)
-    node = measure_node(len(os.sched_getaffinity(0)))
+    nodes = tuple(measure_node(one.cpus or tuple(sorted(os.sched_getaffinity(0)))) for one in machine.nodes)
     found = list(guess.gpus)
     if gpus and not machine.problem:
         for i, one in enumerate(machine.gpus):
             if not one.emulated:
                 found[i] = measure_gpu(one.index)
-    # Each node is taken to be like the first: workers of this version run on one.
-    nodes = tuple(node for _ in guess.nodes)
     return Calibration(nodes, tuple(found), guess.exchange_us, guess.step_us, guess.file_gbps, measured=True)
 
 
-def measure_node(n_threads: int) -> NodeRates:
-    """The rates of the cores that this process may use and of their memory."""
+def measure_node(cpus: Sequence[int]) -> NodeRates:
+    """The rates of these processors and of the memory beside them."""
+    n_threads = len(cpus)
     counts = _thread_counts(n_threads)
     nbytes = min(LEAST_BYTES, MOST_BYTES // n_threads)
-    data = [np.full(nbytes, FILL, np.uint8) for _ in range(n_threads)]
-    with ThreadPoolExecutor(n_threads) as pool:
-        team = _Team(pool, data)
+    with ThreadPoolExecutor(n_threads, initializer=os.sched_setaffinity, initargs=(0, cpus)) as pool:
+        # Who writes first decides on which node pages lie.
+        team = _Team(pool, list(pool.map(lambda _: np.full(nbytes, FILL, np.uint8), cpus)))
         read = {n: n * nbytes / team.seconds(lambda own: probe.read(own.data), n) / 1e9 for n in counts}
         formats = tuple((form.name, _format(form, team, read[n_threads])) for form in FORMATS if form.path == "fast")
     best, ascending = 0.0, []

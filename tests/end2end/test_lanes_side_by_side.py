@@ -39,6 +39,21 @@ class Beside:
         self.running.append(threading.Thread(target=usual, args=(lane, first, end)))
         self.running[-1].start()
 
+    def bring(self, usual: Any, executor: Any, bound: Any, work: Any) -> Any:
+        """The copy of the logits is enqueued behind what runs."""
+        before = list(self.running)
+        if not before:
+            return usual(executor, bound, work)
+
+        def behind() -> None:
+            for one in before:
+                one.join()
+            usual(executor, bound, work)
+
+        self.running.append(threading.Thread(target=behind))
+        self.running[-1].start()
+        return ()
+
     def join(self) -> None:
         while self.running:
             self.running.pop().join()
@@ -48,11 +63,13 @@ class Beside:
 def beside(monkeypatch: pytest.MonkeyPatch) -> Iterator[Beside]:
     need_torch()
     monkeypatch.setenv("LAYERDECK_GPU", "emulate:2")
-    from engine.runtime import gpu_bound, gpu_handoff, gpu_lane
+    from engine.runtime import gpu_bound, gpu_executor, gpu_handoff, gpu_lane
 
     made = Beside()
     usual = gpu_lane.GpuLane.run
     monkeypatch.setattr(gpu_lane.GpuLane, "run", lambda lane, first, end: made.run(usual, lane, first, end))
+    bring = gpu_executor.GpuExecutor._bring
+    monkeypatch.setattr(gpu_executor.GpuExecutor, "_bring", lambda one, bound, work: made.bring(bring, one, bound, work))
     monkeypatch.setattr(gpu_lane.GpuStream, "synchronize", lambda stream: made.join())
     bring = gpu_lane.Outputs.bring
 

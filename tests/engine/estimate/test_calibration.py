@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -48,6 +49,20 @@ def test_this_machine_is_measured(measured: Calibration) -> None:
     for one in by_name.values():
         assert one.stream_gbps > 0 and 0 < one.share <= 1 and one.gops > 0 and one.unpack_ns >= 0
     assert read_gbps(1) > 0
+
+
+def test_nodes_are_measured_on_their_own_processors(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[int, ...]] = []
+
+    def measure(cpus: tuple[int, ...]) -> NodeRates:
+        asked.append(cpus)
+        return NodeRates(((len(cpus), 10.0 + cpus[0]),))
+
+    monkeypatch.setattr("engine.runtime.calibrate.measure_node", measure)
+    here = tuple(sorted(os.sched_getaffinity(0)))
+    two = replace(BOX, gpus=(), nodes=tuple(NodeInfo(i, "", GIB, GIB, 1, cpus=cpus) for i, cpus in enumerate((here[:1], ()))))
+    found = calibrate(two)
+    assert asked == [here[:1], here] and [one.limit for one in found.nodes] == [10.0 + here[0]] * 2
 
 
 def test_it_is_kept_for_its_machine_alone(tmp_path: Path, measured: Calibration) -> None:

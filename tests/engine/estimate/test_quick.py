@@ -90,7 +90,7 @@ def test_pools_of_experts_are_part_of_it(name: str) -> None:
     one, rng = model(name), random.Random(name)
     full = Estimator(one.spec, one.graph, one.file.tensors, OPTIONS, BOX)
     quick = QuickBytes(one.spec, full)
-    plain = by_layers(one, rng)
+    plain = replace(by_layers(one, rng), pools=())
     placement = with_pools(plain, one.spec, 3)
     assert placement.pools
     known, (found, _), (without, _) = full.estimate(placement), quick.estimate(placement), quick.estimate(plain)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +80,8 @@ def test_nodes_are_read_from_the_system(tmp_path: Path) -> None:
         (folder / "meminfo").write_text(text)
         (folder / "cpulist").write_text(f"{4 * i}-{4 * i + 3},100\n")
     found = nodes_of(tmp_path, 9, 8)
+    allowed = os.sched_getaffinity(0)
+    assert [one.cpus for one in found] == [tuple(n for n in range(4 * i, 4 * i + 4) if n in allowed) for i in range(2)]
     assert [(one.node, one.ram_bytes, one.ram_free) for one in found] == [(0, 1000 << 10, 140 << 10), (1, 1001 << 10, 140 << 10)]
 
 
