@@ -195,6 +195,7 @@ def one_move(model: Any, talk: Decoding, where: Callable[..., Any], row: Result,
     phase, since, previous = move.progress.phase, began, began
     while True:
         over = move.poll()
+        row["last_phase"] = move.progress.phase  # where a step failed, if one does
         talk.step()
         now = time.perf_counter()
         gaps.append(now - previous)
