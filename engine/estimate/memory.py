@@ -40,7 +40,7 @@ from engine.quants.padding import padded_bytes
 CONTEXT_BYTES = 720 << 20
 """What a process takes of a GPU beside what it allocates: the driver's context, code of libraries and kernels, captured graphs.
 An H200: 620 MiB before anything is on it, 100 more once a model runs."""
-LIBRARY_BYTES = 52 << 20
+LIBRARY_BYTES = 180 << 20
 """What the library of matrix products allocates for itself, 32 MiB on Hopper, and what is left over of segments in use."""
 GPU_ALIGN = 256
 """Where a tensor may begin on a GPU."""

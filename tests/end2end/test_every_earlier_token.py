@@ -15,8 +15,10 @@ import pytest
 from engine.api.events import Event, Finished
 from engine.api.values import RequestId, SamplingParams, Usage
 from engine.runtime.cache_groups import CacheGroup
+from engine.runtime.choices import Chosen
 from engine.runtime.loader import LoadedModel
 from engine.runtime.step import StepBatch
+from engine.runtime.tally import ExpertTally
 from engine.session.generate import Session
 from engine.session.states import TAIL
 from tests.helpers.fake_model import FakeTokenizer
@@ -47,6 +49,14 @@ class Watched:
     @property
     def state_slots(self) -> tuple[int, int]:
         return self._model.state_slots
+
+    @property
+    def experts(self) -> ExpertTally | None:
+        return self._model.experts
+
+    @property
+    def chosen(self) -> tuple[Chosen, ...]:
+        return self._model.chosen
 
     def step(self, batch: StepBatch) -> F32:
         logits = self._model.step(batch)

@@ -54,6 +54,13 @@ def beside(monkeypatch: pytest.MonkeyPatch) -> Iterator[Beside]:
     usual = gpu_lane.GpuLane.run
     monkeypatch.setattr(gpu_lane.GpuLane, "run", lambda lane, first, end: made.run(usual, lane, first, end))
     monkeypatch.setattr(gpu_lane.GpuStream, "synchronize", lambda stream: made.join())
+    bring = gpu_lane.Outputs.bring
+
+    def behind(outputs: Any, stream: Any, floats: Any) -> None:
+        made.join()  # as the stream of a real one orders it
+        bring(outputs, stream, floats)
+
+    monkeypatch.setattr(gpu_lane.Outputs, "bring", behind)
     monkeypatch.setattr(gpu_bound, "runs_beside", lambda plan, devices: plan.phase == "decode" and len(plan.lanes) > 1)
     monkeypatch.setattr(gpu_handoff, "LIMIT_S", 5.0)
     monkeypatch.setattr(gpu_handoff.Meeting, "_flags_of", lambda meeting, memory, words: Flags(meeting.host, meeting._limit_s))
