@@ -39,7 +39,7 @@ def read_placement(text: str, outline: ModelOutline, options: LoadOptions, machi
         text, _ = read_source(text)
     if f'"{MARK}"' in text and '"layerdeck"' in text:
         model = outline.model
-        found = resolve_source(text, model.spec, model.graph, model.file, machine.gpus, options)
+        found = resolve_source(text, model.spec, model.graph, model.file, machine.gpus, options, max(1, len(machine.nodes)))
     else:
         found = import_rules(text, outline, machine, options)
     return ReadPlacement(found.placement, (*found.differences, *found.notes), found.settings)

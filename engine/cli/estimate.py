@@ -42,7 +42,15 @@ def run_estimate(args: argparse.Namespace) -> int:
     if not args.placement:
         placement = planner.default()
     else:
-        found = resolve_source(args.placement, model.spec, model.graph, model.file, planner.machine.gpus, planner.options)
+        found = resolve_source(
+            args.placement,
+            model.spec,
+            model.graph,
+            model.file,
+            planner.machine.gpus,
+            planner.options,
+            max(1, len(planner.machine.nodes)),
+        )
         placement = found.placement
         for sentence in (*found.differences, *found.notes):
             note(sentence)

@@ -74,8 +74,10 @@ def _text(value: dict[str, Any], rules: Rules | None) -> str:
     return json.dumps(head | value | tail, indent=1, ensure_ascii=False) + "\n"
 
 
-def from_json(text: str, spec: ModelSpec, gpus: Sequence[GpuInfo], options: LoadOptions, where: str) -> Placement:
-    """The placement of a file for this model on a machine with these GPUs; `where` names the file in messages.
+def from_json(
+    text: str, spec: ModelSpec, gpus: Sequence[GpuInfo], options: LoadOptions, where: str, n_nodes: int = 1
+) -> Placement:
+    """The placement of a file for this model on a machine with these GPUs and nodes of memory; `where` names the file in messages.
 
     Raises:
         PlacementError: no such file, one of another version or model, a unit or device that is not there, a unit without a place.
@@ -89,7 +91,7 @@ def from_json(text: str, spec: ModelSpec, gpus: Sequence[GpuInfo], options: Load
             "another model of this architecture" if other == spec.architecture else f"a model of architecture {str(other)[:40]!r}"
         )
         raise PlacementError(f"{where}: this placement was made for {kind}; make one for this model")
-    units = _units(value.get("units"), spec, gpus, where)
+    units = _units(value.get("units"), spec, gpus, where, n_nodes)
     placement = Placement(
         tuple((unit, units[unit]) for unit in units_of(spec)),
         _kv_type(value.get("k_type", options.k_type), where),
@@ -166,15 +168,19 @@ def _object(text: str, where: str) -> dict[str, Any]:
     return value
 
 
-def _units(value: Any, spec: ModelSpec, gpus: Sequence[GpuInfo], where: str) -> dict[UnitId, Device]:
+def _units(value: Any, spec: ModelSpec, gpus: Sequence[GpuInfo], where: str, n_nodes: int) -> dict[UnitId, Device]:
     if not isinstance(value, dict):
         raise PlacementError(f"{where}: it has no units; correct the file")
-    there: set[Device] = {Numa(0), *(Gpu(one.index) for one in gpus)}
+    there: set[Device] = {*map(Numa, range(n_nodes)), *(Gpu(one.index) for one in gpus)}
     known, found = set(units_of(spec)), {}
     for name, text in value.items():
         unit, device = _unit(name, where), _device(text, where)
         if unit not in known:
             raise PlacementError(f"{where}: this model has no unit {name[:40]!r}; make a placement for this model")
+        if isinstance(device, Numa) and device not in there:
+            raise PlacementError(
+                f"{where}: {unit} is on {device}; this version runs a model on one node of memory and on GPUs: put it on numa0"
+            )
         if device not in there:
             raise PlacementError(f"{where}: {unit} is on {device}, which is not there; this machine has {device_names(gpus)}")
         found[unit] = device

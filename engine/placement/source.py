@@ -58,9 +58,16 @@ def parse_kept(rules: Rules, where: str) -> Parsed:
 
 
 def resolve_source(
-    source: str, spec: ModelSpec, graph: Graph, file: GgufFile, gpus: Sequence[GpuInfo], options: LoadOptions
+    source: str,
+    spec: ModelSpec,
+    graph: Graph,
+    file: GgufFile,
+    gpus: Sequence[GpuInfo],
+    options: LoadOptions,
+    n_nodes: int = 1,
 ) -> Resolution:
-    """The placement that a source means for this model on a machine with these GPUs.
+    """The placement that a source means for this model on a machine with these GPUs. n_nodes: of memory, that units may lie on:
+    more than one where it is planned, not loaded.
 
     Raises:
         PlacementError: it means none; one sentence. InvalidRequest: see `plan_workers`.
@@ -71,7 +78,7 @@ def resolve_source(
     rules = rules_of(text, where)
     if rules is not None and not has_units(text, where):
         return parse_kept(rules, where).resolve(spec, graph, file, gpus, options)
-    placement = from_json(text, spec, gpus, options, where)
+    placement = from_json(text, spec, gpus, options, where, n_nodes)
     places = dict(placement.units)
     tensors = {use.name: name_of(places[use.unit]) for use in reversed(tensor_uses(graph))}
     return Resolution(tensors, placement)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from engine.arch.registry import build_spec
 from engine.arch.units import UnitId
 from engine.errors import InvalidRequest, PlacementError
 from engine.gguf.reader import read_gguf
+from engine.placement.file import from_json, to_json
 from engine.placement.options import LoadOptions
 from engine.placement.placement import Numa, default_placement, plan_workers, units_of
 from tests.helpers.golden_models import golden
@@ -56,3 +58,13 @@ def test_workers_run_on_the_processors_that_were_listed(monkeypatch: pytest.Monk
 def test_absurd_teams_are_refused(n: int) -> None:
     with pytest.raises(InvalidRequest, match=str(n)):
         plan_workers(n)
+
+
+def test_several_nodes_of_memory_are_planned_with_but_not_loaded() -> None:
+    spec = build_spec(read_gguf(golden("qwen3").path))
+    usual = default_placement(spec, LoadOptions())
+    units = tuple((unit, Numa(1) if unit.layer == 1 else where) for unit, where in usual.units)
+    text = to_json(replace(usual, units=units), spec)
+    assert from_json(text, spec, (), LoadOptions(), "it", n_nodes=2).units == units
+    with pytest.raises(PlacementError, match=r"it: mixer.1 is on numa1; this version runs a model on one node of memory"):
+        from_json(text, spec, (), LoadOptions(), "it")
