@@ -77,7 +77,7 @@ def _text(value: dict[str, Any], rules: Rules | None) -> str:
 def from_json(
     text: str, spec: ModelSpec, gpus: Sequence[GpuInfo], options: LoadOptions, where: str, n_nodes: int = 1
 ) -> Placement:
-    """The placement of a file for this model on a machine with these GPUs and nodes of memory; `where` names the file in messages.
+    """The placement of a file for this model on a machine with these GPUs and nodes of memory; where: names the file in errors.
 
     Raises:
         PlacementError: no such file, one of another version or model, a unit or device that is not there, a unit without a place.
