@@ -118,10 +118,6 @@ class Inspector(Pane):
         """The lines that are shown."""
         return self._facts.facts
 
-    def set_span(self, span: str) -> None:
-        """How many tokens were counted, beside the title of the map."""
-        self.use.span.set_text(span)
-
 
 class UseView(QWidget):
     """The map of experts with its title and what it means; where nothing was counted, how to count."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from engine.api.values import Topology
-
 _LABELS = {
     "scalar": "No vector instructions",
     "avx2": "AVX2",
@@ -19,14 +17,6 @@ def instruction_set() -> str:
     from kernels_pyx.cpu_features import active_isa
 
     return isa_label(active_isa())
-
-
-def machine_topology() -> Topology:
-    """Sockets, nodes, L3 groups, cores and cards; `CoreSample.index` and `NodeSample.node` of snapshots name its parts. Read
-    once, in some milliseconds."""
-    from engine.hardware.topology_read import topology
-
-    return topology()
 
 
 def isa_label(isa: str) -> str:
