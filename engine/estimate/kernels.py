@@ -14,9 +14,6 @@ from engine.program.lane_ops import LaneDelta, LaneExpertsDown, LaneLinear
 from engine.program.plan import Lane
 
 PIECE_BYTES = 64 << 20
-SPILLS, SPILL_BYTES = "spills", 1080 << 20
-"""What the driver sets aside, for every thread that could run at once, for the registers that attention over made keys spills (an
-H200, with deepseek-v2-lite)."""
 DELTA_CHUNK = 64
 """Rows that gated DeltaNet solves at a time."""
 
@@ -30,7 +27,7 @@ def kept_by_kernels(lane: Lane, max_rows: int, tensors: Mapping[str, TensorInfo]
     """The same by purpose: the largest piece of all ops."""
     found: dict[str, int] = {}
     for name, nbytes in _pieces(lane, max_rows, tensors, 4 if f32 else 2):
-        found[name] = max(found.get(name, 0), nbytes if name == SPILLS else min(nbytes, PIECE_BYTES))
+        found[name] = max(found.get(name, 0), min(nbytes, PIECE_BYTES))
     return found
 
 
@@ -49,7 +46,6 @@ def _pieces(lane: Lane, max_rows: int, tensors: Mapping[str, TensorInfo], size: 
             yield "triangles", 4 * max_rows * op.shape.n_v_heads * DELTA_CHUNK
         elif isinstance(op, LaneLatentHeads):
             yield "rows", PIECE_BYTES
-            yield SPILLS, SPILL_BYTES
             yield from (
                 (f"heads {i}", size * part.n_heads * part.n_out * part.n_in) for i, part in enumerate((op.mla.k, op.mla.v))
             )

@@ -7,6 +7,7 @@ Judged by the processor time of the window's thread, which other programs take n
 from __future__ import annotations
 
 import json
+import os
 import statistics
 import time
 from collections.abc import Iterator
@@ -27,7 +28,8 @@ from tests.helpers.models import need_included_model
 from tests.helpers.placement_table import Table, opened_desk, shown_board
 
 pytestmark = [pytest.mark.usefixtures("themed"), pytest.mark.slow]
-BOUND_MS = 16.0
+BOUND_MS = 16.0 if "PYTEST_XDIST_WORKER" not in os.environ else 24.0
+"""A frame. Beside another process of tests, which has the caches and the other thread of the core, the same work takes longer."""
 N_LAYERS = 94
 
 
