@@ -163,7 +163,9 @@ class Estimator:
     def fits_streaming(self, placement: Placement) -> bool:
         """Whether there is room for everything and the ring for experts on their way. Raises: PlacementError, see `lower`."""
         beside = self.streamed(placement)
-        return beside is not None and self._estimate(placement, beside, self.plans(placement)).fits
+        if beside is None or not self._estimate(placement, None, ()).fits:
+            return False  # not even without working memory, for which plans would have to be lowered
+        return self._estimate(placement, beside, self.plans(placement)).fits
 
     def streamed(self, placement: Placement) -> Placement | None:
         """Where long chunks of prompts are computed whose experts are brought to GPUs; None: there are none."""

@@ -115,10 +115,7 @@ class GpuWatch:
         while not self._ended.is_set():
             started = time.monotonic()
             idle = not self._in_use and started - self._used_at >= self._rest_after_s
-            try:
-                self._mind_the_cost(*self._rounds.round(idle=idle, details=self._details, seldom=self._period_s < RARE_S))
-            except Exception:
-                log.exception("a round of the sensors failed")
+            self._mind_the_cost(*self._rounds.round(idle=idle, details=self._details, seldom=self._period_s < RARE_S))
             self._begun = True
             self._wake.wait(max(0.0, started + self._period_s - time.monotonic()))
             self._wake.clear()

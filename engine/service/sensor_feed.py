@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Callable
@@ -14,7 +13,6 @@ from engine.hardware.cpu_facts import on_battery
 from engine.hardware.gpu_watch import GpuWatch
 from engine.hardware.sampler import LIVE, Sampler
 
-log = logging.getLogger("engine")
 
 SOONEST_S = 0.1
 """Before the first reading, whose use of processors is of this time; and between two, also when a card has something to tell."""
@@ -76,10 +74,7 @@ class SensorFeed:
             began = time.monotonic()
             self._adjust_period()
             self._told.clear()
-            try:
-                self._read()
-            except Exception:
-                log.exception("a reading of the sensors failed")
+            self._read()
             self._told.wait(max(0.0, began + self._period_s - time.monotonic()))
             # What cards tell is told soon, not at once: they may tell much.
             if not self._ended:

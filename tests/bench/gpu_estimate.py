@@ -200,7 +200,7 @@ def capacity(out: Result) -> None:
             finally:
                 model.close()
         except (EngineError, torch.OutOfMemoryError) as error:
-            failed.append(f"{limit} bytes: {short(error)[-300:]}")
+            failed.append(f"{limit} bytes: {error}")
         finally:
             if real():
                 torch.cuda.set_per_process_memory_fraction(1.0)

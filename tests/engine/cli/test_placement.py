@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import time
@@ -244,14 +243,14 @@ def test_estimate_says_what_does_not_fit(tmp_path: Path, capsys: pytest.CaptureF
 def test_a_header_in_front_of_a_hole_is_enough_and_takes_a_second(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], machine: str
 ) -> None:
-    """94 layers of experts as plain arithmetic. CPU time, which is half as long again where another process shares the core."""
+    """94 layers of experts as plain arithmetic; CPU time, so that a busy machine changes nothing."""
     path = hollow_mixture(tmp_path / "hollow.gguf")
     assert path.stat().st_blocks * 512 < 64 << 20
     started = time.process_time()
     found = object_of(
         capsys, "estimate", str(path), "--machine", machine, "-c", "32768", "--placement", "-ngl 99 -cmoe", "--json"
     )
-    assert time.process_time() - started < (1.0 if "PYTEST_XDIST_WORKER" not in os.environ else 1.6)
+    assert time.process_time() - started < 1.0
     memory, *gpus = found["devices"]
     assert 120e9 < memory["weights"] < 140e9 and memory["over"] > 0 and not found["fits"]
     # 94 layers of 4 heads of 128 keys and 128 values in f16, and a block more on each layer for rows that are padding
