@@ -13,7 +13,6 @@ from engine.hardware.cpu_facts import on_battery
 from engine.hardware.gpu_watch import GpuWatch
 from engine.hardware.sampler import LIVE, Sampler
 
-
 SOONEST_S = 0.1
 """Before the first reading, whose use of processors is of this time; and between two, also when a card has something to tell."""
 BATTERY_PERIOD_S = 5.0
