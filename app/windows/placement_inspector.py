@@ -24,7 +24,7 @@ from app.placement.placement_page import PlacementPage
 from app.widgets.format import bytes_text, count_text
 from app.windows.placement_parts import PlacementParts
 from engine.api.commands import Generate, WatchExperts
-from engine.api.events import Event, ExpertCounts
+from engine.api.events import Event, ExpertCounts, ModelReady, ModelUnloaded
 from engine.api.pure import Device, UnitId
 from engine.api.values import SamplingParams
 
@@ -49,6 +49,7 @@ class PlacementInspector(QObject):
         self._n_tokens = 0
         self._layer: int | None = None
         self._watching = False
+        self._told: ExpertCounts | None = None
         self._set_strips = Throttle(STRIPS_MS, self._desk.set_heat, self)
         inspector = page.inspector
         board.selection_changed.connect(self._on_selection_changed)
@@ -72,9 +73,17 @@ class PlacementInspector(QObject):
             bridge.submit(WatchExperts(bridge.new_id(), FRAME_S if on else 0.0))
 
     def _on_event(self, event: Event) -> None:
-        model = self._parts.bridge.state.model
-        if isinstance(event, ExpertCounts) and model is not None and model.path == self._desk.path:
-            self.set_counts(event.n_tokens, {layer: event.counts[i].tolist() for i, layer in enumerate(event.layers)})
+        if isinstance(event, ModelReady | ModelUnloaded):
+            self._told = None
+        elif isinstance(event, ExpertCounts):
+            self._told = event
+            self._take_told()
+
+    def _take_told(self) -> None:
+        """Counts of the loaded model, once it is the one that is planned: they are told again only when they change."""
+        told, model = self._told, self._parts.bridge.state.model
+        if told is not None and model is not None and model.path == self._desk.path:
+            self.set_counts(told.n_tokens, {layer: told.counts[i].tolist() for i, layer in enumerate(told.layers)})
 
     def set_counts(self, n_tokens: int, counts: Mapping[int, Sequence[int]]) -> None:
         """How often each expert of some layers was chosen for so many tokens."""
@@ -99,6 +108,8 @@ class PlacementInspector(QObject):
     def _on_outline_changed(self) -> None:
         self._layer, self._n_tokens = None, 0
         self.refresh()
+        if self._desk.outline is not None:
+            self._take_told()
 
     def _on_selection_changed(self) -> None:
         self._layer = None

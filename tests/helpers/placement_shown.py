@@ -16,6 +16,7 @@ class Page:
         self.page = self.controller.page
         self.notices: list[str] = []
         self.controller.notice.connect(self.notices.append)
+        self.controller.setParent(self.page)  # goes with it, and so do the timers of its parts
         bench.qtbot.addWidget(self.page)
         self.page.resize(1368, 900)
         self.page.show()

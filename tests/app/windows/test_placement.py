@@ -7,12 +7,15 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from PySide6.QtCore import Qt
 from pytestqt.qtbot import QtBot
 
 from engine.api.commands import Generate, LoadModel, WatchExperts
+from engine.api.events import ExpertCounts
 from engine.api.pure import Gpu, UnitId
+from engine.api.values import RequestId
 from tests.helpers.fake_engine import Fail, Prefill, Stall, words
 from tests.helpers.placement_bench import DENSE, placement_bench
 from tests.helpers.placement_shown import Page
@@ -197,6 +200,15 @@ def test_counted_experts_are_shown_by_layer_and_for_all_layers(shown: Page) -> N
     shown.controller.shown(False)
     last = [one for one in shown.bench.engine.commands if isinstance(one, WatchExperts)][-1]
     assert last.period_s == 0
+
+
+def test_counts_that_were_told_before_the_model_was_planned_are_kept_for_it(shown: Page) -> None:
+    shown.load()
+    counts = np.ones((5, 16), np.uint64)
+    shown.bench.bridge.happened.emit(ExpertCounts(RequestId("watch"), 500, tuple(range(1, 6)), counts, (500,) * 5))
+    shown.open()
+    assert shown.page.inspector.use.span.text() == "500 tokens"
+    assert shown.page.inspector.use.map._n_rows == 5
 
 
 def test_filters_and_grouping_reach_the_board(shown: Page) -> None:
