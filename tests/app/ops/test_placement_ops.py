@@ -124,6 +124,7 @@ def test_a_remembered_placement_that_means_nothing_any_more_is_forgotten_and_the
 def test_presets_are_kept_named_and_deleted(bench: PlacementBench) -> None:
     bench.open()
     library, first = bench.parts.library, bench.placement
+    bench.qtbot.waitUntil(lambda: library.default is not None)  # which is told by the same signal
     bench.move_experts(2)
     with bench.qtbot.waitSignal(library.presets_changed):
         library.save("On a GPU", bench.placement)

@@ -30,6 +30,7 @@ def shown(qtbot: QtBot, tmp_path: Path) -> Iterator[Page]:
 
 def test_presets_are_saved_used_and_marked_as_edited(shown: Page) -> None:
     shown.load()
+    shown.bench.qtbot.waitUntil(lambda: shown.bench.parts.library.default is not None)  # which is told by the same signal
     shown.move(3)
     with shown.bench.qtbot.waitSignal(shown.bench.parts.library.presets_changed):
         shown.controller.menus.save("Balanced")
