@@ -1,0 +1,1 @@
+"""Doctor: the checks of the machine as a page."""
