@@ -123,8 +123,9 @@ class Executor:
         except ValueError as error:
             raise refused(error) from error
         self.last_step_s = time.perf_counter() - started
-        if times is not None:
+        if times is not None and self.profile:
             self._times = named_times(chosen.lane, times)
+        if times is not None and self.measure:
             ended = time.monotonic_ns()
             part, ops = cpu_part(chosen.lane, times)
             piece = cpu_piece(chosen.lane, 0, len(chosen.lane.ops), times, ended)

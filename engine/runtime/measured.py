@@ -40,17 +40,38 @@ class StepTimes:
 
 def cpu_part(lane: Lane, times: npt.NDArray[np.int64]) -> tuple[PartTime, tuple[tuple[str, str, float], ...]]:
     """The CPU's part of a step by the time of each of its ops, in ns. What it receives it waits for."""
-    computing, waiting, kinds = 0, 0, dict[str, int]()
-    for op, ns in zip(lane.ops, times.tolist(), strict=True):
-        if isinstance(op, LaneRecv):
-            waiting += ns
-        else:
-            computing += ns
-            kind = kind_of(str(op.unit), type(op).__name__)
-            kinds[kind] = kinds.get(kind, 0) + ns
-    device = str(lane.device)
-    ops = tuple((device, kind, ns * 1e-9) for kind, ns in kinds.items())
-    return PartTime(device, computing * 1e-9, waiting * 1e-9), ops
+    kinds = _kinds_of(lane)
+    sums = 1e-9 * np.bincount(kinds.of_op, times, len(kinds.names) + 1)
+    device, waiting = str(lane.device), float(sums[-1])
+    ops = tuple((device, name, float(seconds)) for name, seconds in zip(kinds.names, sums, strict=False))
+    return PartTime(device, float(sums.sum()) - waiting, waiting), ops
+
+
+@dataclass(frozen=True, slots=True)
+class _Kinds:
+    """Kinds of ops of a lane by name; of_op: [n_ops] which one, len(names) for waits."""
+
+    lane: Lane
+    names: tuple[str, ...]
+    of_op: npt.NDArray[np.intp]
+
+
+_FOUND: dict[int, _Kinds] = {}
+_MOST_FOUND = 32
+"""Lanes of models that were loaded since are forgotten. A lane is no key: it holds its slots in a dictionary."""
+
+
+def _kinds_of(lane: Lane) -> _Kinds:
+    found = _FOUND.get(id(lane))
+    if found is None or found.lane is not lane:
+        if len(_FOUND) >= _MOST_FOUND:
+            _FOUND.clear()
+        names = [None if isinstance(op, LaneRecv) else kind_of(str(op.unit), type(op).__name__) for op in lane.ops]
+        order = tuple(dict.fromkeys(name for name in names if name is not None))
+        places = {name: i for i, name in enumerate(order)}
+        of_op = np.array([len(order) if name is None else places[name] for name in names], np.intp)
+        found = _FOUND[id(lane)] = _Kinds(lane, order, of_op)
+    return found
 
 
 def kind_of(unit: str, name: str) -> str:

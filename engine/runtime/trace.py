@@ -50,9 +50,9 @@ class Outlines:
 def label_of(op: LaneOp, *, beside: bool) -> Label:
     """What an op is to people, and its layer."""
     layer = op.unit.layer if op.unit.layer >= 0 else None
-    if isinstance(op, LaneRecv):
-        return ("wait" if beside else "transfer"), layer
-    if isinstance(op, LaneSend | LaneChosen | LaneTell):
+    if isinstance(op, LaneRecv) and beside:
+        return "wait", layer
+    if isinstance(op, LaneRecv | LaneSend | LaneChosen | LaneTell):
         return "transfer", layer
     return _KINDS[op.unit.kind], layer
 
