@@ -62,7 +62,7 @@ class MainWindow(QMainWindow):
         self.placement = PlacementDoor(parts, self)
         self._toast = Toast(self._stack)
         self.controller = ChatController(self.page, parts.store, parts.chats, parts.models, parts.bridge, parts.settings, self)
-        self._welcome = WelcomeController(self.welcome, parts.models, parts.sensors, parts.paths, self)
+        self._welcome = WelcomeController(self.welcome, parts.models, parts.monitors, parts.paths, self)
         self._stalls = StallWatch(parts.bridge, self)
         self.actions_ = ActionRegistry(self, ACTIONS, self._handlers())
         self._lay_out()
@@ -101,10 +101,10 @@ class MainWindow(QMainWindow):
         self.controller.errors.room_wanted.connect(self._on_room_wanted)
         self.welcome.open_file_requested.connect(self._open_model_file)
         self.welcome.folder_requested.connect(self._add_model_folder)
-        parts.models.failed.connect(self.show_notice)
-        parts.models.notice.connect(self.show_notice)
+        for told in (parts.models.failed, parts.models.notice, parts.monitors.notice):
+            told.connect(self.show_notice)
         parts.bridge.state_changed.connect(self._on_engine_changed)
-        parts.sensors.read.connect(page.side_panel.set_snapshot)
+        parts.monitors.read.connect(page.side_panel.set_snapshot)
         parts.settings.listen(self._on_setting)
 
     def _handlers(self) -> dict[str, Callable[[], object]]:
@@ -349,7 +349,7 @@ class MainWindow(QMainWindow):
     def _watch_sensors(self) -> None:
         """Readings only while somebody can see them."""
         seen = self.isVisible() and (self.page.side_panel.isVisible() or self.welcome.isVisible())
-        self._parts.sensors.watch(SENSORS_S if seen and not self.isMinimized() else 0.0)
+        self._parts.monitors.set_watching("window", SENSORS_S if seen and not self.isMinimized() else 0.0)
 
     def _on_engine_changed(self, state: EngineState) -> None:
         if state.kind != self._engine_kind:
