@@ -35,7 +35,7 @@ cdef extern from *:
 
 @cython.final
 cdef class Pool:
-    """n_workers counts the calling thread. cores: one per worker, -1 = not pinned; the first is the caller's and not used.
+    """n_workers counts the calling thread. cores: one per worker, -1 = not pinned; the first is the caller's while a job lasts.
 
     One job at a time, from one thread at a time. `close` joins the threads; the object is of no use after it.
 

@@ -153,15 +153,25 @@ ld_pool *ld_pool_new(int n_workers, const int32_t *cores, int64_t spin_us) {
     return p;
 }
 
+// The mask of the caller is its own between jobs: threads that it starts inherit it, and others ask it for what may be used.
+// Returns 1 when it was changed.
+static int pin_caller(const ld_pool *p, cpu_set_t *own) {
+    const worker *caller = &p->workers[0];
+    return caller->core >= 0 && !caller->refused && !sched_getaffinity(0, sizeof *own, own) && !pin(pthread_self(), caller->core);
+}
+
 void ld_pool_run(ld_pool *p, ld_job job, void *arg) {
+    cpu_set_t own;
+    int pinned = pin_caller(p, &own);
     p->job = job;
     p->arg = arg;
     atomic_fetch_add(&p->gate, GENERATION);
     if (p->n_started) wake_all(p);
     run_flushed(job, arg, 0);
     atomic_fetch_add(&p->gate, GENERATION);
-    if (getpid() != p->owner) return; // forked: nobody else is here
-    for (int64_t spins = 0; atomic_load(&p->gate) & INSIDE_MASK;) ld_relax(&spins);
+    if (getpid() == p->owner) // else forked: nobody else is here
+        for (int64_t spins = 0; atomic_load(&p->gate) & INSIDE_MASK;) ld_relax(&spins);
+    if (pinned) sched_setaffinity(0, sizeof own, &own);
 }
 
 int ld_pool_refused(const ld_pool *p, int worker) { return p->workers[worker].refused; }
