@@ -89,6 +89,19 @@ class ApplyPlacement:
 
 
 @dataclass(frozen=True, slots=True)
+class PinWorkers:
+    """Other workers for the loaded model, between two steps, without loading it again; answers go on and do not change.
+
+    cpus: the logical processors that work, one worker each (`0-7,16-23`), a number of workers, or "": as is good for the machine.
+    A placement that is applied later brings workers of its own. A failure leaves everything as it was.
+    Events: WorkersPinned.
+    """
+
+    request_id: RequestId
+    cpus: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class AskHoldings:
     """What the loaded model holds by now. Events: Holdings."""
 
@@ -139,6 +152,7 @@ Command = (
     | Cancel
     | WatchSensors
     | ApplyPlacement
+    | PinWorkers
     | AskHoldings
     | WatchExperts
     | UsePools

@@ -198,6 +198,17 @@ class PlacementApplied:
 
 
 @dataclass(frozen=True, slots=True)
+class WorkersPinned:
+    """Other workers are at work; info.placement says who. pause_s: how long no step could be made; notes: what is unusual about
+    the choice, one sentence each."""
+
+    request_id: RequestId
+    info: ModelInfo
+    pause_s: float
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Holdings:
     """Answer to AskHoldings. off_node_share: of the sampled pages of each node's memory, the part that lies on another node, None
     where this cannot be told."""
@@ -249,6 +260,7 @@ Event = (
     | Sensors
     | MigrationProgress
     | PlacementApplied
+    | WorkersPinned
     | Holdings
     | ExpertCounts
     | PoolStats

@@ -160,6 +160,11 @@ class LoadedModel:
         self._move = Move(self, target, live or (lambda: everywhere), wake)
         return self._move
 
+    @property
+    def moving(self) -> bool:
+        """Whether it is on its way to another placement."""
+        return self._move is not None
+
     def end_move(self) -> None:
         """After a move is over. Raises what ended it: the model lies as it did."""
         assert self._move is not None

@@ -29,6 +29,7 @@ from engine.runtime.source import Building, ModelSource, Progress
 from engine.runtime.states import plan_slots
 from engine.runtime.step import StepBatch
 from engine.runtime.weights import Weights
+from engine.runtime.workers import refusal
 from kernels_pyx.executor import AbortFlag
 
 __all__ = ["LoadedModel", "load"]
@@ -94,7 +95,13 @@ def _placed(source: ModelSource, building: Building) -> tuple[ModelSource, Place
             building.undo.pop()()
         notes = (*notes, f"No GPU is used: {error}.")
         placed = build(source, default_placement(source.spec, source.options), building)
-    return source, replace(placed, notes=(*notes, *placed.notes))
+    return source, replace(placed, notes=(*notes, *placed.notes, *_not_pinned(placed)))
+
+
+def _not_pinned(placed: Placed) -> tuple[str, ...]:
+    team = None if placed.programs is None else placed.programs.team
+    why = "" if team is None else refusal(team)
+    return (f"Some workers run where the system likes: {why}.",) if why else ()
 
 
 def _built(source: ModelSource, placement: Placement, building: Building) -> Placed:

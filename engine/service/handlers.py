@@ -34,6 +34,7 @@ from engine.service.loaded import Loaded, holdings_of, load, open_file
 from engine.service.migration import Migration
 from engine.service.sensor_feed import SensorFeed
 from engine.service.state import State
+from engine.service.worker_handlers import WORKER_HANDLERS
 from engine.session.channels import decoder_for
 
 
@@ -156,4 +157,5 @@ _HANDLERS: dict[type[Command], Callable[[State, Any], None]] = {
     ApplyPlacement: handle_apply,
     AskHoldings: handle_holdings,
     **EXPERT_HANDLERS,
+    **WORKER_HANDLERS,
 }
