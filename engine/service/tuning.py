@@ -27,8 +27,8 @@ DEPTH = 32
 """Tokens before the decoded ones, fewer where a chunk is shorter."""
 DECODE_S = 3.0
 """A further round begins only where it would be over by then: of a model that takes a second for a token there is one."""
-PROMPTS_S = 2.0
-"""For all chunks of prompts together; one that would not fit is left out."""
+PROMPTS_S = 2.5
+"""For all chunks of prompts together; one that would not fit is left out, and then nothing is said about chunks."""
 
 
 class Tuning:
@@ -165,7 +165,7 @@ class Tuning:
     def _end(self) -> None:
         self._back()
         threads, chunk = best(self._decode), 0
-        if self._prefill:  # of those that are as good, the one that the model was made ready for, which is the longest
+        if self._sizes[-1] in self._prefill:  # what the model was made ready for, unless a shorter one is better
             chunk = -best({-size: found for size, found in self._prefill.items()})
         prefill = rate(self._prefill[chunk]) if chunk else None
         why_not = self._keep(Tuned(threads, chunk or None, rate(self._decode[threads]), prefill))

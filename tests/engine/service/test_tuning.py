@@ -161,7 +161,7 @@ def test_a_slow_model_is_tried_in_one_round(recorder: Recorder, monkeypatch: pyt
     command = TuneWorkers(new_id("tune"))
     recorder.finished(command)
     found = tuned(recorder, command)
-    assert [one.n for one in found.decode] == [1, 1, 1] and len(found.prefill) == 1
+    assert [one.n for one in found.decode] == [1, 1, 1] and len(found.prefill) == 1 and found.chunk == 0
 
 
 def test_what_cannot_be_kept_is_told(recorder: Recorder, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
