@@ -27,8 +27,8 @@ from app.instance import Instance
 from app.ops.backup_ops import BackupOps
 from app.ops.chat_ops import ChatOps
 from app.ops.model_ops import ModelOps
+from app.ops.monitor_ops import MonitorOps
 from app.ops.placement_memory import remembered_placement
-from app.ops.sensor_ops import SensorOps
 from app.paths import Paths, find_paths
 from app.settings.store import SettingsStore
 from app.store.chat_store import ChatStore
@@ -59,6 +59,7 @@ class Running:
         self.window.page.shut_down()
         self.backups.stop()
         self.parts.chats.close()
+        self.parts.monitors.close()
         self.parts.ui.close()
         self.parts.bridge.close()
         self.parts.store.close()
@@ -106,7 +107,7 @@ def build(app: QApplication, paths: Paths, client: Callable[[], EngineClient] = 
         ui=ui,
         chats=ChatOps(store, bridge, settings, ui),
         models=models,
-        sensors=SensorOps(bridge),
+        monitors=MonitorOps(bridge, settings, ui, paths.recordings),
         appearance=appearance,
         worker=worker,
     )

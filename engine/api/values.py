@@ -21,7 +21,7 @@ from engine.hardware.snapshot import (
     why,
 )
 from engine.hardware.topology import Core, L3Group, Node, PciGpu, Topology
-from engine.hardware.work import DeviceWork, EngineSample, OpTime
+from engine.hardware.work import DeviceWork, EngineSample, OpTime, TokenTrace, TraceKind, TraceSpan
 from engine.placement.options import KvType, LoadOptions, StreamExperts
 from engine.placement.placement import Placement
 from engine.sampling.params import RANGES, SamplingParams
@@ -60,7 +60,10 @@ __all__ = [
     "SamplingParams",
     "SensorCost",
     "StreamExperts",
+    "TokenTrace",
     "Topology",
+    "TraceKind",
+    "TraceSpan",
     "Usage",
     "why",
 ]
