@@ -14,6 +14,7 @@ from engine.graph.ops import Graph
 from engine.hardware.machine import Machine
 from engine.placement.options import LoadOptions
 from engine.quants.formats import BY_ID
+from engine.runtime.laps import Laps
 from engine.runtime.rope_table import RopeTables
 from engine.runtime.weights import Weights, no_pause
 from kernels_pyx.executor import AbortFlag
@@ -64,7 +65,8 @@ class ModelSource:
 class Building:
     """One attempt. abort: stops it; steps: stops the steps of what it makes; undo: what gives back what was taken, for failures.
 
-    pause: told behind each piece of work that can wait, with the seconds it took, by the threads that do it.
+    pause: told behind each piece of work that can wait, with the seconds it took, by the threads that do it. laps: what took how
+    long.
     """
 
     progress: Progress
@@ -72,6 +74,7 @@ class Building:
     steps: AbortFlag
     undo: list[Callable[[], None]] = field(default_factory=list)
     pause: Callable[[float], None] = no_pause
+    laps: Laps = field(default_factory=Laps)
 
     def give_back(self) -> None:
         """Undoes what was done, the last first."""
