@@ -16,6 +16,8 @@ _TILE_LEAST, _TILE_HEIGHT = 150, 112
 _GPU_LEAST, _GPU_MOST, _GPU_HEIGHT = 286, 480, 246
 _NODE_LEAST, _TRACE_LEAST = 318, 380
 _NODES_SHARE = 0.6
+_STRETCH = 160
+"""What cards may be higher than they must: beyond that a line over time says no more."""
 _NOTE = 30
 
 
@@ -78,7 +80,7 @@ def place(
     gpus = cells(n_gpus, MARGIN, y, inner, _GPU_HEIGHT, columns, _GPU_MOST if n_gpus > 1 else inner)
     y = _bottom(gpus, y + (_NOTE - 14 if gpu_note else 0))
     title_y, y = y, y + TITLE
-    beside = _beside(inner, n_nodes)
+    beside = _beside(inner, n_nodes, n_gpus)
     if beside:
         nodes_width = round(inner * _NODES_SHARE) if n_nodes > 1 else round((inner - GAP) * 0.5)
         nodes, trace = _side_by_side(y, inner, nodes_width, height, n_nodes, node_height, trace_height)
@@ -90,14 +92,16 @@ def place(
         nodes = cells(n_nodes, MARGIN, y, inner, node_height(each), columns)
         below = _bottom(nodes, y)
         trace_title = Box(MARGIN, below, inner, TITLE)
-        trace = Box(MARGIN, below + TITLE, inner, max(trace_height, height - below - TITLE - MARGIN))
+        trace = Box(
+            MARGIN, below + TITLE, inner, max(trace_height, min(height - below - TITLE - MARGIN, trace_height + 2 * _STRETCH))
+        )
     total = max(_bottom(nodes, y), trace.y + trace.height) + MARGIN
     return Places(tiles, gpu_title, gpu_note, gpus, Box(MARGIN, title_y, nodes_width, TITLE), nodes, trace_title, trace, total)
 
 
-def _beside(inner: int, n_nodes: int) -> bool:
-    """Whether the trace stands beside the nodes: with two nodes at most, and where both have room."""
-    if n_nodes > 2:
+def _beside(inner: int, n_nodes: int, n_gpus: int) -> bool:
+    """Whether the trace stands beside the nodes: where both have room, and no room is left below by cards that are not there."""
+    if n_nodes > 2 or (n_nodes == 2 and not n_gpus):
         return False
     return inner >= max(1, n_nodes) * _NODE_LEAST + (max(1, n_nodes) - 1) * GAP + GAP + _TRACE_LEAST
 
@@ -107,7 +111,8 @@ def _side_by_side(
 ) -> tuple[tuple[Box, ...], Box]:
     columns = max(1, n_nodes)
     each = round((nodes_width - GAP * (columns - 1)) / columns)
-    tall = max(node_height(each) if n_nodes else 0, trace_height, height - y - MARGIN)
+    least = max(node_height(each) if n_nodes else 0, trace_height)
+    tall = max(least, min(height - y - MARGIN, least + _STRETCH))
     nodes = cells(n_nodes, MARGIN, y, nodes_width, tall, columns)
     left = MARGIN + nodes_width + GAP
     return nodes, Box(left, y, inner + MARGIN - left, tall)

@@ -13,7 +13,7 @@ from app import theme
 from app.widgets import paint
 
 _GAP = 3.0
-_GROUP_GAP = 5.0
+_GROUP_GAP = 8.0
 _WIDEST, _HIGHEST, _LEAST = 44.0, 24.0, 7.0
 _STEP = 4
 """Loads are shown in steps of so many percent: less is not seen, and a cell that looks the same is not painted again."""
@@ -102,7 +102,7 @@ class CoreGrid(QWidget):
                 painter.setBrush(color)
                 painter.drawRoundedRect(QRectF(rect.x() + i * (width + 1), rect.y(), width, rect.height()), radius, radius)
         painter.setBrush(Qt.BrushStyle.NoBrush)
-        painter.setPen(QPen(theme.color("accent", 0.75), 1))
+        painter.setPen(QPen(theme.color("accent", 0.5), 1))
         for cell, rect in zip(self._cells, rects, strict=True):
             if cell.owned:
                 painter.drawRoundedRect(rect.adjusted(-1, -1, 1, 1), 4.5, 4.5)

@@ -102,8 +102,10 @@ def _first_token(line: Timeline, facts: Facts) -> TileFigures:
 
 
 def _short_seconds(seconds: float) -> str:
-    """240 ms, 9.9 s, 2 min 5 s."""
-    return f"{seconds * 1000:.0f} ms" if seconds < 0.995 else seconds_text(seconds)
+    """240 ms, 14.2 s, 2 min 5 s."""
+    if seconds < 0.995:
+        return f"{seconds * 1000:.0f} ms"
+    return f"{seconds:.1f} s" if seconds < 99.95 else seconds_text(seconds)
 
 
 def _vram(snapshot: HardwareSnapshot) -> TileFigures:
@@ -122,7 +124,12 @@ def _vram(snapshot: HardwareSnapshot) -> TileFigures:
     if len(known) < len(snapshot.gpus):
         tip += filled(tr("Monitors", "; %1 cards do not tell theirs"), len(snapshot.gpus) - len(known))
     unit = filled(tr("Monitors", "of %1"), exact_bytes(total))
-    return TileFigures(Reading(label, bytes_in_unit_of(used, total), unit, tip, keys.vram_used()), note)
+    return TileFigures(Reading(label, bytes_in_unit_of(used, total), unit, tip, keys.vram_used()), note, _is_old(snapshot))
+
+
+def _is_old(snapshot: HardwareSnapshot) -> bool:
+    """Whether a card's part in a sum is not of now."""
+    return any(gpu.state not in ("ok", "asleep", "resting") for gpu in snapshot.gpus)
 
 
 def _ram(snapshot: HardwareSnapshot) -> TileFigures:
@@ -157,16 +164,20 @@ def _power(shown: Shown, snapshot: HardwareSnapshot) -> TileFigures:
         note, tip = filled(tr("Monitors", "of %1 W"), f"{shown.psu.limit_w:,.0f}"), shown.psu.sentence
         tone = "warn" if shown.psu.is_tight else "text"
     watts = sum(cards) + (cpu or 0.0)
-    return TileFigures(Reading(label, f"{watts:,.0f}", tr("Monitors", "W"), tip, keys.power(), tone), note)
+    return TileFigures(
+        Reading(label, f"{watts:,.0f}", tr("Monitors", "W"), tip, keys.power(), tone), note, bool(cards) and _is_old(snapshot)
+    )
 
 
 def alarm(shown: Shown, titles: dict[str, str]) -> tuple[str, str]:
     """(the worst that is to be said across the page, its tone); ("", ""). titles: of the cards by key."""
+    gpus = () if shown.snapshot is None else shown.snapshot.gpus
     for level, tone in (("lost", "err"), ("hot", "err")):
         for key, health in shown.healths.items():
             if health.level == level and health.sentence:
                 title = titles.get(key)
-                sentence = health.sentence.rstrip(".") + "."
+                name = next((gpu.name for gpu in gpus if gpu.key == key), "")
+                sentence = health.sentence.replace(name, short_name(name), 1).rstrip(".") + "."
                 return (f"{title}, {sentence}" if title else sentence), tone
     if shown.psu is not None and shown.psu.is_tight:
         return shown.psu.sentence.rstrip(".") + ".", "warn"

@@ -91,7 +91,6 @@ class _Scroll(QScrollArea):
         super().__init__()
         self._board = board
         self.setWidget(board)
-        self.setWidgetResizable(True)
         self.setFrameShape(QFrame.Shape.NoFrame)
         self.setFocusPolicy(Qt.FocusPolicy.NoFocus)
         self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
@@ -99,5 +98,7 @@ class _Scroll(QScrollArea):
         self.setObjectName("plain")
 
     def resizeEvent(self, event: QResizeEvent) -> None:
-        self._board.set_seen_height(self.viewport().height())
+        # As wide as without the scroll bar, which lies on the board's margin: cards keep their places when it comes.
+        self._board.setFixedWidth(self.width())
+        self._board.set_seen_height(self.height())
         super().resizeEvent(event)

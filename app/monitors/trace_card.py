@@ -17,7 +17,7 @@ from app.widgets import paint
 
 _PAD = 16
 _NAME = 68
-_LANE, _LEAST_LANE = 34, 24
+_LANE, _LEAST_LANE = 46, 24
 _BAR = 18
 _ROW = 24
 _TICKS = 6

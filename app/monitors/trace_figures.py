@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from itertools import pairwise
 
 from app.i18n import filled, tr
@@ -20,6 +20,8 @@ COLORS: Mapping[TraceKind, str] = {
 }
 _NOT_WORK = ("transfer", "wait")
 _LEAST_SHARE = 0.003
+GPU_EXPERTS = "experts on GPUs"
+"""Experts by who computes them: they are told apart from those of the processors."""
 
 
 def trace_figures(trace: TokenTrace | None, when: str = "") -> TraceFigures:
@@ -65,40 +67,40 @@ def _said(span: TraceSpan) -> str:
 def _parts(trace: TokenTrace) -> tuple[tuple[str, Reading], ...]:
     """How the token's time adds up: every moment belongs to what computes then, in equal parts where several do."""
     sums = time_by_kind(trace)
-    devices: dict[str, list[str]] = {}
-    for span in trace.spans:
-        names = devices.setdefault(span.kind, [])
-        if span.device not in names:
-            names.append(span.device)
     found = []
-    for kind in ("experts", "attention", "ffn", "other", "transfer"):
+    for kind in ("experts", GPU_EXPERTS, "attention", "ffn", "other", "transfer"):
         ms = sums.get(kind, 0.0)
         if ms < _LEAST_SHARE * trace.total_ms:
             continue
-        label = _kind_text(kind)
-        if kind == "experts":
-            label = filled(tr("Monitors", "Experts on %1"), _and(device_title(name) for name in sorted(devices[kind])))
+        label = _experts_text(trace, kind) if kind in ("experts", GPU_EXPERTS) else _kind_text(kind)
         share = f"{100 * ms / trace.total_ms:.0f} %"
         tip = tr("Monitors", "Where several devices compute at once, each has an equal part of that time")
-        token = "text3" if kind == "transfer" else COLORS[kind]
+        token = {"transfer": "text3", GPU_EXPERTS: "experts"}.get(kind) or COLORS[kind]  # type: ignore[index]
         found.append((token, Reading(label, f"{ms_text(ms)} ms", share, tip)))
     return tuple(found)
 
 
-def _and(names: Iterable[str]) -> str:
-    listed = list(names)
-    if len(listed) > 3:
-        return filled(tr("Monitors", "%1 devices"), len(listed))
-    return tr("Monitors", " and ").join(listed)
+def _experts_text(trace: TokenTrace, part: str) -> str:
+    """`Experts on NUMA 0 and 1`, `Experts on GPU 2 and 3`."""
+    numbers = sorted({int(span.device.lstrip("gpunma")) for span in trace.spans if _part(span) == part})
+    listed = [str(n) for n in numbers]
+    said = ", ".join(listed) if len(listed) < 3 else f"{listed[0]}–{listed[-1]}"
+    if len(listed) == 2:
+        said = filled(tr("Monitors", "%1 and %2"), *listed)
+    return filled(tr("Monitors", "Experts on GPU %1") if part == GPU_EXPERTS else tr("Monitors", "Experts on NUMA %1"), said)
+
+
+def _part(span: TraceSpan) -> str:
+    return GPU_EXPERTS if span.kind == "experts" and span.device.startswith("gpu") else span.kind
 
 
 def time_by_kind(trace: TokenTrace) -> dict[str, float]:
-    """Milliseconds by kind, which add up to total_ms; what no device computes in is `transfer`."""
+    """Milliseconds by kind, experts of GPUs by themselves; they add up to total_ms. What no device computes in is `transfer`."""
     edges: list[tuple[float, int, str]] = []
     for span in trace.spans:
         if span.kind not in _NOT_WORK and span.ms > 0:
-            edges.append((max(0.0, span.start_ms), 1, span.kind))
-            edges.append((min(trace.total_ms, span.start_ms + span.ms), -1, span.kind))
+            edges.append((max(0.0, span.start_ms), 1, _part(span)))
+            edges.append((min(trace.total_ms, span.start_ms + span.ms), -1, _part(span)))
     edges.sort()
     active: dict[str, int] = {}
     sums: dict[str, float] = {}

@@ -33,8 +33,8 @@ from engine.api.values import (
 )
 
 GB = 1_000_000_000
-N_CORES, IN_GROUP, WORKERS = 64, 8, 48
-"""Of each node: its cores, those with a common L3 cache, and those that work."""
+N_CORES, IN_GROUP, WORKERS = 64, 8, 0.75
+"""Of each node: its cores, those with a common L3 cache, and the part of them that works."""
 N_LAYERS = 61
 
 
@@ -89,8 +89,8 @@ def topology(n_nodes: int = 2, n_cores: int = N_CORES, threads: int = 2) -> Topo
 def wave(at: float, base: float, swing: float, seed: int) -> float:
     """A figure that moves about its base as figures do."""
     chance = random.Random(seed * 7919 + int(at))
-    slow = math.sin(at / 17 + seed) + 0.6 * math.sin(at / 41 + 2 * seed)
-    return base + swing * (0.5 * slow + chance.uniform(-0.5, 0.5))
+    slow = math.sin(at / 17 + seed) + 0.6 * math.sin(at / 41 + 2 * seed) + 0.5 * math.sin(at / 5.3 + 3 * seed)
+    return base + swing * (0.5 * slow + chance.uniform(-0.12, 0.12))
 
 
 def cards(at: float, *, busy: bool = True) -> tuple[GpuSample, ...]:
@@ -122,7 +122,8 @@ def snapshot(at: float, machine: Topology, *, busy: bool = True, gpus: tuple[Gpu
     n_nodes = len(machine.nodes)
     cores = []
     for core in machine.cores:
-        works = busy and core.index % (len(machine.cores) // n_nodes) < WORKERS
+        each = len(machine.cores) // n_nodes
+        works = busy and core.index % each < each * WORKERS
         load = min(100.0, max(0.0, wave(at, 72 if works else (9 if busy else 2), 30 if works else 8, core.index)))
         second = min(100.0, max(0.0, wave(at, 8 if busy else 1, 8, core.index + 500)))
         uses = (load, second)[: len(core.cpus)]
@@ -200,8 +201,9 @@ def trace(at: float, n_nodes: int = 2, n_gpus: int = 4) -> TokenTrace:
 
 def facts(machine: Topology) -> Facts:
     """What is known beside the readings."""
-    workers = frozenset(core.cpus[0] for core in machine.cores if core.index % N_CORES < WORKERS)
-    kept = frozenset(core.cpus[0] for core in machine.cores if core.index % N_CORES >= N_CORES - 2)
+    each = len(machine.cores) // len(machine.nodes)
+    workers = frozenset(core.cpus[0] for core in machine.cores if core.index % each < each * WORKERS)
+    kept = frozenset(core.cpus[0] for core in machine.cores if core.index % each >= each - 2)
     held = tuple(HoldingInfo(f"numa{node.node}", "weights", 150 * GB) for node in machine.nodes)
     model = ModelInfo(
         "/models/deepseek-v3.1.gguf", "DeepSeek-V3.1 671B", "deepseek2", "Q4_K", 671 * GB, N_LAYERS, 129_280, 405 * GB, 163_840,
