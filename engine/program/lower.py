@@ -26,7 +26,7 @@ from engine.program.lane_ops import (
     writes,
 )
 from engine.program.lane_transfer import LaneChosen, LaneTell
-from engine.program.meetings import in_order, meetings
+from engine.program.meetings import all_meetings, in_order
 from engine.program.memory import ALIGN, Life, lay_out
 from engine.program.outline import LaneOutline, outline
 from engine.program.plan import Lane, Plan, Slot, SlotKind
@@ -74,7 +74,7 @@ def _ordered(sketch: LaneOutline, act_of: ActsOf) -> tuple[LaneOp, ...]:
 
 def _lane(sketch: LaneOutline, ops: tuple[LaneOp, ...], stay: Stay, max_rows: int, act_of: ActsOf) -> Lane:
     on_gpu = isinstance(sketch.device, Gpu)
-    meets = (True,) * len(ops) if on_gpu else meetings(ops)
+    meets, team_meets = ((True,) * len(ops), ()) if on_gpu else all_meetings(ops)
     turns = tuple(accumulate(meets, initial=0))  # ops of one turn run side by side
     first, last = touched(ops)
     for name, begin, end in joined_lives(ops) if on_gpu else ():
@@ -92,7 +92,7 @@ def _lane(sketch: LaneOutline, ops: tuple[LaneOp, ...], stay: Stay, max_rows: in
     lives = [Life(name, slot.nbytes, turns[first[name]], turns[last[name]]) for name, slot in slots.items()]
     layout = lay_out(lives, GPU_ALIGN if on_gpu else ALIGN)
     placed = {name: _placed(slot, layout.offsets[name], first[name], last[name]) for name, slot in slots.items()}
-    return Lane(sketch.device, ops, meets, placed, layout.nbytes, sketch.logits)
+    return Lane(sketch.device, ops, meets, placed, layout.nbytes, sketch.logits, team_meets if any(team_meets) else ())
 
 
 def _words(ops: Sequence[LaneOp]) -> frozenset[str]:

@@ -95,6 +95,7 @@ class CpuPrograms:
                 n_blocks=n_blocks,
                 n_states=memory.states.n_slots,
                 keep=made.keep,
+                teams=None if memory.spreading is None else memory.spreading.teams.of,
             )
             self.compiled.append(Compiled(lane, program))
         programs = [one.program for one in self.compiled if one is not None]

@@ -13,6 +13,7 @@ from engine.graph.ops import Graph
 from engine.hardware.machine import Machine
 from engine.placement.options import LoadOptions
 from engine.quants.formats import BY_ID
+from engine.runtime.node_memory import NodeMemory
 from engine.runtime.rope_table import RopeTables
 from engine.runtime.weights import Weights, no_pause
 from kernels_pyx.executor import AbortFlag
@@ -24,7 +25,7 @@ Progress = Callable[[str, int, int], None]
 @dataclass(frozen=True, slots=True)
 class ModelSource:
     """n_ctx: tokens of a sequence; types: ggml type ids of the matrices that lanes multiply with; machine: as it was before
-    anything of the model was in memory."""
+    anything of the model was in memory. nodes: of memory, None where there is one."""
 
     file: GgufFile
     spec: ModelSpec
@@ -35,6 +36,7 @@ class ModelSource:
     ropes: RopeTables
     types: Mapping[str, int]
     machine: Machine
+    nodes: NodeMemory | None = None
 
     @property
     def chunk(self) -> int:

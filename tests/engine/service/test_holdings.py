@@ -9,6 +9,7 @@ import pytest
 
 from engine.hardware.page_nodes import nodes_of
 from engine.placement.placement import Gpu, Numa
+from engine.runtime.node_memory import Meant
 from engine.runtime.residency import Holding, Residency
 from engine.service import holdings
 from engine.service.holdings import SAMPLED_PAGES, HoldingWatch, off_node_share, slope_of
@@ -90,7 +91,7 @@ def test_slopes() -> None:
 
 
 def test_pages_on_other_nodes_are_told_by_their_share() -> None:
-    places = ((0, 1 << 20, 64 * 4096), (1, 1 << 30, 64 * 4096))
+    places = (Meant((0,), 1 << 20, 64 * 4096), Meant((1,), 1 << 30, 64 * 4096))
     asked: list[int] = []
 
     def look(addresses: Sequence[int]) -> list[int | None]:
@@ -102,7 +103,7 @@ def test_pages_on_other_nodes_are_told_by_their_share() -> None:
     assert off_node_share(places, lambda addresses: [None] * len(addresses)) is None
     assert off_node_share((), look) is None
     asked.clear()
-    off_node_share(((0, 0, 1 << 40),), look)
+    off_node_share((Meant((0,), 0, 1 << 40),), look)
     assert len(asked) == SAMPLED_PAGES
 
 
