@@ -44,10 +44,8 @@ def describe(lane: Lane, memory: Memory, *, f32: bool) -> Descriptors:
         flags = _DESCRIBE[type(op)](Row(row, op, lane, memory, f32, made.keep), op)
         if memory.spreading is not None:
             row["team"] = memory.spreading.team(op)
-            if row["team"] and lane.team_meets and lane.team_meets[i]:
-                flags |= Flag.TEAM_SYNC
-            elif lane.team_meets and lane.team_meets[i]:
-                flags |= Flag.SYNC  # nobody works on that node: all do its part
+        if lane.team_meets and lane.team_meets[i]:  # where nobody works on that node all do its part
+            flags |= Flag.TEAM_SYNC if row["team"] else Flag.SYNC
         row["flags"] = flags | (Flag.SYNC if lane.meets[i] else 0)
     return made
 

@@ -23,7 +23,7 @@ from engine.gguf.reader import read_gguf
 from engine.graph.build import build_graph
 from engine.placement.file import to_json
 from engine.placement.over_nodes import with_spread
-from engine.placement.placement import Numa, Placement
+from engine.placement.placement import Gpu, Numa, Placement
 from engine.placement.spread import Interleave, Split, even
 from engine.runtime import node_weights
 from engine.runtime.loader import LoadedModel, load
@@ -212,6 +212,24 @@ def test_rules_of_other_tools_know_one_cpu_which_is_all_nodes() -> None:
     with loaded("qwen3", replace(EXACT, placement="-ngl 0")) as model:
         assert there(model).nodes == (0, 1)
         assert there(model).spread_of(UnitId("head")) == even((0, 1))
+
+
+@pytest.mark.parametrize("name", ["qwen2moe", "qwen3next", "gpt-oss"])
+def test_a_gpu_beside_two_nodes(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Experts split over both nodes, attention on the GPU; then by way of the nodes, and back."""
+    monkeypatch.setenv("LAYERDECK_GPU", "emulate:1")
+    ids = golden(name).ids("short")
+    with loaded(name, replace(EXACT, placement="-ngl 99 -ot exps=CPU")) as model:
+        assert there(model).nodes == (0, 1) and Gpu(0) in there(model).devices and teams(model) == (0, 1)
+        start, found = there(model), model.step(batch(ids))
+        assert np.abs(found[-1] - golden(name).logits("short")[-1]).max() < 2e-3
+        homes = on(start, lambda unit: max(0, unit.layer) % 2)
+        half = tuple((unit, device if unit.layer == 1 else dict(start.units)[unit]) for unit, device in homes.units)
+        for target in (homes, replace(start, units=half, spreads=()), start):
+            model.move(target)
+            assert np.abs(model.step(batch(ids)) - found).max() < 2e-3
+            longer = model.step(batch(ids[-1:], len(ids)))
+            assert np.isfinite(longer).all()
 
 
 def test_a_model_with_one_worker_reads_the_other_node_from_afar() -> None:
