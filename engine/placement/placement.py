@@ -13,8 +13,7 @@ from engine.hardware.topology_read import topology
 from engine.hardware.worker_plan import NOT_PINNED, plan_cores
 from engine.placement.options import KvType, LoadOptions
 from engine.placement.spread import Spread, nodes_in, shared
-
-MAX_THREADS = 256
+from engine.placement.threads import MAX_THREADS
 
 
 @dataclass(frozen=True, slots=True)

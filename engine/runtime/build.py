@@ -75,7 +75,7 @@ def _on_cpu(source: ModelSource, placement: Placement, building: Building, besid
     derived = DerivedWeights(source.weights, derived_parts(spec), building.abort, f32=source.f32, beside=known)
     choices = StepChoices(spec)
     on_cpu = frozenset(source.types)
-    spreading = spread_here(source, placement, placement.workers, on_cpu, building, beside)
+    spreading = spread_here(source, placement, on_cpu, building, beside)
     cpu = compile_lanes(
         source, placement, placement.workers, plans, derived, cache, states, choices, beside=beside, spreading=spreading
     )
@@ -104,23 +104,22 @@ def _on_cpu(source: ModelSource, placement: Placement, building: Building, besid
         on_cpu,
         turned,
         {},
-        notes_of(source, spreading),
-        brought,
-        spreading,
+        notes_of(source, spreading, cpu),
+        moved_bytes=brought,
+        spreading=spreading,
     )
 
 
 def spread_here(
     source: ModelSource,
     placement: Placement,
-    workers: WorkerPlan,
     on_cpu: Collection[str],
     building: Building,
     beside: Placed | None,
 ) -> Spreading | None:
     """See `spreading_of`; what it moves is undone where the attempt fails."""
     known = None if beside is None else beside.spreading
-    found = spreading_of(source, placement, workers, bytes_of_tensors(source, on_cpu), known)
+    found = spreading_of(source, placement, bytes_of_tensors(source, on_cpu), known)
     if found is not None and found.weights is not None:
         building.undo.append(found.weights.undo)
     return found
@@ -167,13 +166,13 @@ def compile_lanes(
     beside: Placed | None = None,
     spreading: Spreading | None = None,
 ) -> CpuPrograms:
-    """The CPU's part of the plans. room, weight_bytes: see `CpuPrograms`. spreading: whose teams do the work of `workers`."""
+    """The CPU's part of the plans. room, weight_bytes: see `CpuPrograms`. spreading: over nodes of memory."""
     k_type, v_type = KV_TYPES.index(placement.k_type), KV_TYPES.index(placement.v_type)
     memory = Memory(source.weights, derived, source.ropes, cache.layers, k_type, v_type, states, choices, spreading)
     return CpuPrograms(
         plans,
         memory,
-        workers if spreading is None else spreading.teams.workers,
+        workers,
         [group.n_blocks for group in cache.groups],
         n_ctx=source.n_ctx,
         f32=source.f32,

@@ -6,7 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
+from engine.placement.placement import Placement
 from engine.program.lane_latent import LaneHeads, LaneLatentAttend, LaneLatentHeads, LaneLatentPosition
 from engine.program.lane_ops import (
     LaneAdd,
@@ -28,11 +30,12 @@ from engine.program.lane_ops import (
 from engine.program.lane_transfer import LaneChosen, LaneRecv, LaneSend, LaneTell
 from engine.program.plan import Lane
 from engine.runtime.descriptor import Descriptors, Flag, Kind, Memory, Row
+from engine.runtime.teams import Teams
 from kernels_pyx.executor import OP_DTYPE
 
 
 def describe(lane: Lane, memory: Memory, *, f32: bool) -> Descriptors:
-    """The descriptors of a lane. f32: linears take f32 activations.
+    """The descriptors of a lane, for one team, see `in_teams`. f32: linears take f32 activations.
 
     Raises:
         UnsupportedModel, GgufError: a tensor that no kernel takes, see `Weights`.
@@ -42,12 +45,18 @@ def describe(lane: Lane, memory: Memory, *, f32: bool) -> Descriptors:
         row = made.ops[i]
         row["act_offset"] = -1
         flags = _DESCRIBE[type(op)](Row(row, op, lane, memory, f32, made.keep), op)
-        if memory.spreading is not None:
-            row["team"] = memory.spreading.team(op)
-        if lane.team_meets and lane.team_meets[i]:  # where nobody works on that node all do its part
-            flags |= Flag.TEAM_SYNC if row["team"] else Flag.SYNC
         row["flags"] = flags | (Flag.SYNC if lane.meets[i] else 0)
     return made
+
+
+def in_teams(ops: npt.NDArray[np.void], lane: Lane, placement: Placement, teams: Teams) -> npt.NDArray[np.void]:
+    """The descriptors of a lane for these teams: which of them does each op, and whom its workers wait for after it."""
+    dealt = ops.copy()
+    for i, op in enumerate(lane.ops):
+        team = dealt[i]["team"] = teams.of_op(op, placement)
+        if lane.team_meets and lane.team_meets[i]:  # where nobody works on that node all do its part
+            dealt[i]["flags"] |= Flag.TEAM_SYNC if team else Flag.SYNC
+    return dealt
 
 
 def _embed(to: Row, op: LaneEmbed) -> Flag:

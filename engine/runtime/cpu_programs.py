@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
@@ -12,12 +12,14 @@ import numpy.typing as npt
 from engine.arch.units import UnitId
 from engine.errors import EngineError, InvalidRequest
 from engine.placement.placement import Numa, WorkerPlan
+from engine.program.lane_ops import LaneOp
 from engine.program.plan import Lane, Plan
 from engine.runtime.cache_groups import BLOCK
-from engine.runtime.cpu_lane import describe
-from engine.runtime.descriptor import Memory
+from engine.runtime.cpu_lane import describe, in_teams
+from engine.runtime.descriptor import Descriptors, Memory
 from engine.runtime.kv_cache import allocate
 from engine.runtime.step import StepBatch
+from engine.runtime.teams import Teams
 from kernels_pyx.arena import Arena
 from kernels_pyx.executor import CpuProgram
 from kernels_pyx.pool import Pool
@@ -25,10 +27,21 @@ from kernels_pyx.pool import Pool
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """A lane and its program."""
+    """A lane and its program. max_rows: of the plan; made: the lane's descriptors, before it is known who works."""
 
     lane: Lane
     program: CpuProgram
+    max_rows: int
+    made: Descriptors
+
+
+@dataclass(frozen=True, slots=True)
+class Team:
+    """Workers, and the programs in the shares of so many: ready to take the place of others between two steps."""
+
+    pool: Pool
+    compiled: tuple[Compiled | None, ...]
+    teams: Teams | None = None
 
 
 class Room(Protocol):
@@ -43,7 +56,7 @@ class Room(Protocol):
 
 
 class CpuPrograms:
-    """Used by one thread. lanes: by plan, None where the CPU has no part in it."""
+    """Used by one thread. lanes: by plan, None where the CPU has no part in it. teams: on several nodes of memory."""
 
     def __init__(
         self,
@@ -74,32 +87,77 @@ class CpuPrograms:
         why = "the working memory", "choose a smaller prefill chunk"
         self.arena = allocate(nbytes, *why) if self._room is None else self._room.arena
         self._memory = memory  # programs point into it
+        self._spreading = memory.spreading
+        self.teams = None if memory.spreading is None else memory.spreading.teams(workers)
+        workers = workers if self.teams is None else self.teams.workers
         shared = None if beside is None else beside.team
         if shared is not None and shared.cores != workers.cores:
             shared = None
         self._pool = shared or Pool(workers.cores)
         self._owns_team = shared is None
         self._tables = np.zeros((len(n_blocks), 1, -(-n_ctx // BLOCK)), np.int32)
+        self._n_ctx, self._n_blocks = n_ctx, tuple(n_blocks)
         self.compiled: list[Compiled | None] = []
         for plan, lane in zip(plans, lanes, strict=True):
             if lane is None:
                 self.compiled.append(None)
                 continue
             made = describe(lane, memory, f32=f32)
-            program = CpuProgram(
-                made.ops,
-                self.arena,
-                self._pool,
-                max_rows=plan.max_rows,
-                max_position=n_ctx,
-                n_blocks=n_blocks,
-                n_states=memory.states.n_slots,
-                keep=made.keep,
-                teams=None if memory.spreading is None else memory.spreading.teams.of,
-            )
-            self.compiled.append(Compiled(lane, program))
+            program = self._program(lane, made, plan.max_rows, self._pool, self.teams)
+            self.compiled.append(Compiled(lane, program, plan.max_rows, made))
+
+    def _program(self, lane: Lane, made: Descriptors, max_rows: int, pool: Pool, teams: Teams | None) -> CpuProgram:
+        ops = made.ops
+        if teams is not None and self._spreading is not None:
+            ops = in_teams(ops, lane, self._spreading.placement, teams)
+        return CpuProgram(
+            ops,
+            self.arena,
+            pool,
+            max_rows=max_rows,
+            max_position=self._n_ctx,
+            n_blocks=self._n_blocks,
+            n_states=self._memory.states.n_slots,
+            keep=made.keep,
+            teams=None if teams is None else teams.of,
+        )
+
+    @property
+    def workspace_bytes(self) -> int:
+        """Memory of the buffers, and of the workers' own."""
         programs = [one.program for one in self.compiled if one is not None]
-        self.workspace_bytes = self.arena.nbytes + sum(program.scratch_bytes for program in programs)
+        return self.arena.nbytes + sum(program.scratch_bytes for program in programs)
+
+    @property
+    def ops(self) -> tuple[LaneOp, ...]:
+        """All that is done here."""
+        return tuple(op for one in self.compiled if one is not None for op in one.lane.ops)
+
+    def with_team(self, workers: WorkerPlan) -> Team:
+        """The same programs for other workers, who are started; `use` puts them to work, else close their pool.
+
+        Raises:
+            ValueError: the programs do not take them. OSError: no more threads. MemoryError.
+        """
+        teams = None if self._spreading is None else self._spreading.teams(workers)
+        pool = Pool(workers.cores if teams is None else teams.workers.cores)
+
+        def renewed(one: Compiled | None) -> Compiled | None:
+            return one and replace(one, program=self._program(one.lane, one.made, one.max_rows, pool, teams))
+
+        try:
+            found = tuple(map(renewed, self.compiled))
+        except BaseException:
+            pool.close()
+            raise
+        return Team(pool, found, teams)
+
+    def use(self, team: Team) -> None:
+        """Between two steps: the next one is made by this team; the one before it ends. Nobody else may share the workers."""
+        assert self._owns_team
+        before, self._pool = self._pool, team.pool
+        self.compiled[:], self.teams = team.compiled, team.teams
+        before.close()
 
     def fill_tables(self, batch: StepBatch) -> npt.NDArray[np.int32]:
         """The block tables of a batch as programs take them, [n_groups, n_seqs, blocks]; overwritten by the next."""

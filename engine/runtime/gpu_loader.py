@@ -9,10 +9,8 @@ from functools import partial
 
 from engine.arch.spec import HeadMatrices
 from engine.errors import Cancelled, OutOfMemory
-from engine.placement.options import LoadOptions
 from engine.placement.placement import Gpu, Placement, WorkerPlan
-from engine.program.lane_ops import LaneEmbed, LaneOp, LaneRows
-from engine.program.lane_transfer import LaneRecv, LaneSend
+from engine.program.lane_ops import LaneOp
 from engine.program.plan import Plan
 from engine.runtime.buckets import lower_all
 from engine.runtime.build import (
@@ -29,6 +27,7 @@ from engine.runtime.build import (
 from engine.runtime.choices import StepChoices
 from engine.runtime.cpu_programs import CpuPrograms, cpu_lane
 from engine.runtime.derived import DerivedWeights
+from engine.runtime.garbage import keep_imports_out
 from engine.runtime.gpu import GpuDevice, open_gpus
 from engine.runtime.gpu_executor import GpuExecutor
 from engine.runtime.gpu_inputs import InputLayout
@@ -46,9 +45,7 @@ from engine.runtime.spreading import Spreading
 from engine.runtime.states import StatePool, plan_slots
 from engine.runtime.stream_choice import StreamChoice
 from engine.runtime.stream_plan import load_of, streamed_plan, without_room
-
-FETCHERS = 4
-LEFT_TO_DRIVERS = 2
+from engine.runtime.workers import workers_beside
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,14 +83,18 @@ def load_placed(source: ModelSource, placement: Placement, building: Building, b
     spec, graph, options, undo = source.spec, source.graph, source.options, building.undo
     earlier = _Earlier.of(beside)
     devices = earlier.open(where.index for where in placement.devices if isinstance(where, Gpu))
-    plans = lower_all(spec, graph, placement, source.types, source.chunk, f32=source.f32)
+    keep_imports_out()
+    lap = building.laps.lap
+    with lap("plans"):
+        plans = lower_all(spec, graph, placement, source.types, source.chunk, f32=source.f32)
     home = placement.home
     cpu_layers = frozenset(range(spec.n_layers)) - frozenset().union(
         *(layers_on(placement, Gpu(device.index)) for device in devices)
     )
     kinds = (placement.k_type, placement.v_type)
     kept = (None, None) if beside is None else (beside.cache, beside.states)
-    cache = KvCache(spec, source.n_ctx, *kinds, source.chunk, layers=cpu_layers, beside=kept[0])
+    with lap("caches"):
+        cache = KvCache(spec, source.n_ctx, *kinds, source.chunk, layers=cpu_layers, beside=kept[0])
     undo.append(cache.close)
     slots = beside.state_slots if beside is not None else plan_slots(spec, source.snapshot_budget)
     states = StatePool(spec, slots[0], layers=cpu_layers, beside=kept[1])
@@ -101,7 +102,8 @@ def load_placed(source: ModelSource, placement: Placement, building: Building, b
     scratch = tuple(group.n_blocks for group in cache.groups) or (0,)
     inputs = InputLayout(-(-source.n_ctx // BLOCK), scratch, slots[0] if slots[0] else None)
     choices = StepChoices(spec)
-    streamed = streamed_plan(graph, placement, plans, source.types, options, devices)
+    with lap("plans"):
+        streamed = streamed_plan(graph, placement, plans, source.types, options, devices)
     carriers = max(1, (len(placement.workers.cores) - 2) // len(devices))
 
     keeper = None if beside is None else beside.executor.pools
@@ -121,26 +123,29 @@ def load_placed(source: ModelSource, placement: Placement, building: Building, b
         return sides
 
     notes: tuple[str, ...] = ()
-    try:
-        sides = made(streamed)
-    except OutOfMemory as error:
-        if streamed is None:
-            raise
-        notes, streamed = (without_room(error),), None
-        sides = made(None)
+    with lap("GPUs' room"):
+        try:
+            sides = made(streamed)
+        except OutOfMemory as error:
+            if streamed is None:
+                raise
+            notes, streamed = (without_room(error),), None
+            sides = made(None)
     undo += [side.close for side in sides]
     all_plans = plans if streamed is None else (*plans, streamed)
     lanes = [lane for plan in all_plans if (lane := cpu_lane(plan)) is not None]
     cpu_ops = [op for lane in lanes for op in lane.ops]
     known = None if beside is None else beside.derived
-    derived = DerivedWeights(source.weights, _turned(cpu_ops), building.abort, f32=source.f32, beside=known)
+    with lap("derived"):
+        derived = DerivedWeights(source.weights, _turned(cpu_ops), building.abort, f32=source.f32, beside=known)
     on_cpu = tensors_of(cpu_ops)
     cpu, spreading = None, None
     if lanes:
         workers = workers_beside(placement.workers, cpu_ops, source.options, devices)
-        spreading = spread_here(source, placement, workers, on_cpu, building, beside)
+        spreading = spread_here(source, placement, on_cpu, building, beside)
         memories = (derived, cache, states, choices)
-        cpu = _compile(source, placement, workers, all_plans, on_cpu, *memories, devices, beside, spreading)
+        with lap("programs"):
+            cpu = _compile(source, placement, workers, all_plans, on_cpu, *memories, devices, beside, spreading)
     if cpu is not None:
         undo.append(cpu.close)
     keep_on_nodes(source, placement, cache, states, building, beside)
@@ -151,12 +156,22 @@ def load_placed(source: ModelSource, placement: Placement, building: Building, b
         load = load_of(graph, streamed, placement, most, len(placement.workers.cores))
     choice = StreamChoice(options.stream_experts, load)
     known_peers = earlier.peers_of(devices)
-    executor = GpuExecutor(spec, plans, tuple(sides), cpu, states, inputs, choices, building.steps, streamed, choice, known_peers)
+    with lap("executor"):
+        executor = GpuExecutor(
+            spec, plans, tuple(sides), cpu, states, inputs, choices, building.steps, streamed, choice, known_peers
+        )
     undo.append(executor.close)
     brought = _bring(source, on_cpu, sides, building, beside, spreading)
     if brings:
-        _tune(brings, choice, building)
-    executor.warm_up(lambda done, total: building.progress("warmup", done, total), building.abort, earlier.shapes)
+        with lap("tune"):
+            _tune(brings, choice, building)
+    executor.warmer.warm_up(
+        lambda done, total: building.progress("warmup", done, total),
+        building.abort,
+        earlier.shapes,
+        beside={device.index for device in devices} <= set(earlier.sides),
+        laps=building.laps,
+    )
     holdings = [
         *(one for one in weights_held(source, home, on_cpu, spreading) if one.nbytes),
         Holding(home, "derived", source.ropes.nbytes + derived.nbytes + turned_bytes(source, placement)),
@@ -177,8 +192,9 @@ def load_placed(source: ModelSource, placement: Placement, building: Building, b
         on_cpu,
         turned_by_cpu(graph, placement),
         {side.name: side.device.name for side in sides},
-        notes + executor.notes + notes_of(source, spreading),
+        notes + executor.notes + notes_of(source, spreading, cpu),
         brought,
+        sum(side.weights.nbytes + (0 if side.slots is None else side.slots.nbytes) for side in sides),
         spreading,
     )
 
@@ -227,20 +243,6 @@ def _tune(brings: Sequence[ExpertStream], choice: StreamChoice, building: Buildi
             raise
 
 
-def workers_beside(workers: WorkerPlan, ops: Sequence[LaneOp], options: LoadOptions, devices: Sequence[GpuDevice]) -> WorkerPlan:
-    """Who works beside GPUs: a few where there is nothing but rows of the embedding to fetch, which every token waits for.
-
-    Unless a number was asked for, two cores are left to the driver of real GPUs and to the thread that waits for a device. With
-    all of them spinning, an exchange takes twenty times as long.
-    """
-    if all(isinstance(op, LaneEmbed | LaneRows | LaneSend | LaneRecv) for op in ops):
-        return WorkerPlan(workers.cores[:FETCHERS])
-    if options.n_threads or all(device.emulated for device in devices):
-        return workers
-    too_many = max(0, LEFT_TO_DRIVERS - len(workers.kept))
-    return WorkerPlan(workers.cores[: max(1, len(workers.cores) - too_many)], workers.kept)
-
-
 def _bring(
     source: ModelSource,
     on_cpu: frozenset[str],
@@ -259,11 +261,14 @@ def _bring(
         building.progress("weights", done + n, total)
 
     told(0)
-    for side in sides:
-        side.weights.upload(told, building.abort, building.pause)
-        done += side.weights.nbytes
-    for slots in pools:
-        slots.fill(told, building.abort)
-        done += slots.nbytes
-    bring_to_cpu(source, on_cpu, beside, building, told, spreading)
+    near: frozenset[str] = frozenset() if beside is None else beside.on_cpu
+    with building.laps.lap("upload"):
+        for side in sides:
+            side.weights.upload(told, building.abort, building.pause, near)
+            done += side.weights.nbytes
+        for slots in pools:
+            slots.fill(told, building.abort)
+            done += slots.nbytes
+    with building.laps.lap("touch"):
+        bring_to_cpu(source, on_cpu, beside, building, told, spreading)
     return total

@@ -9,8 +9,9 @@ from engine.arch.units import UnitId
 from engine.errors import Cancelled, PlacementError
 from engine.hardware.memory import free_bytes
 from engine.hardware.topology_read import topology
-from engine.placement.placement import Numa, Placement, WorkerPlan
+from engine.placement.placement import Numa, Placement
 from engine.placement.tensors import tensor_uses
+from engine.runtime.cpu_programs import CpuPrograms
 from engine.runtime.kv_cache import KvCache
 from engine.runtime.node_memory import Meant, NodeMemory
 from engine.runtime.node_weights import NodeWeights
@@ -19,7 +20,7 @@ from engine.runtime.residency import Holding, Owner
 from engine.runtime.source import Building, ModelSource
 from engine.runtime.spreading import Spreading
 from engine.runtime.states import StatePool
-from engine.runtime.teams import node_of_cpu, teams_of
+from engine.runtime.teams import node_of_cpu
 from kernels_pyx.arena import Arena
 from kernels_pyx.executor import AbortFlag
 
@@ -31,10 +32,8 @@ MAPPED = (
 )
 
 
-def spreading_of(
-    source: ModelSource, placement: Placement, workers: WorkerPlan, copied_bytes: int, beside: Spreading | None
-) -> Spreading | None:
-    """The teams and weights of a placement; None: the machine has one node. copied_bytes: of weights that ops read whole.
+def spreading_of(source: ModelSource, placement: Placement, copied_bytes: int, beside: Spreading | None) -> Spreading | None:
+    """Where the weights of a placement lie; None: the machine has one node. copied_bytes: of weights that ops read whole.
 
     beside: of the placement that runs; its weights are shared, or copied or mapped as they are.
 
@@ -52,22 +51,23 @@ def spreading_of(
     if missing:
         there = ", ".join(f"numa{node}" for node in sorted(source.nodes.cpus))
         raise PlacementError(f"the placement uses numa{missing[0]}, which is not there; this machine has {there}")
-    teams = teams_of(workers, placement.nodes or (min(source.nodes.cpus),), node_of_cpu(topology()))
     wanted = source.options.node_memory
     copies = wanted == "copied" or (wanted == "auto" and copied_bytes <= MOST_COPIED * free_bytes())
     if beside is not None:
         copies = beside.weights is not None
     known = None if beside is None else beside.weights
-    return Spreading(placement, teams, NodeWeights(source.weights, source.nodes, known) if copies else None)
+    weights = NodeWeights(source.weights, source.nodes, known) if copies else None
+    return Spreading(placement, node_of_cpu(topology()), weights)
 
 
-def notes_of(source: ModelSource, spreading: Spreading | None) -> tuple[str, ...]:
+def notes_of(source: ModelSource, spreading: Spreading | None, programs: CpuPrograms | None) -> tuple[str, ...]:
     """What of a placement over nodes could not be done as meant, one sentence each."""
     if spreading is None or source.nodes is None:
         return ()
     denied = (source.nodes.problem,) if source.nodes.problem else ()
     mapped = (MAPPED,) if spreading.weights is None and source.options.node_memory == "auto" else ()
-    return (*spreading.teams.notes, *denied, *mapped)
+    teams = None if programs is None else programs.teams
+    return (*(() if teams is None else teams.notes), *denied, *mapped)
 
 
 def bring_to_nodes(

@@ -47,6 +47,8 @@ def node_of_cpu(topology: Topology) -> dict[int, int]:
 
 def teams_of(workers: WorkerPlan, nodes: Sequence[int], node_of: Mapping[int, int]) -> Teams:
     """The workers on these nodes, in teams; where there are none, all of them in one. Those that are not pinned are dealt out."""
+    if not nodes:
+        return Teams(workers, (0,) * workers.n_workers, ())
     free = [i for i, cpu in enumerate(workers.cores) if cpu not in node_of]
     home = {i: node_of[cpu] for i, cpu in enumerate(workers.cores) if cpu in node_of}
     home |= {i: nodes[at * len(nodes) // len(free)] for at, i in enumerate(free)}

@@ -23,11 +23,12 @@ from engine.gguf.reader import read_gguf
 from engine.graph.build import build_graph
 from engine.placement.file import to_json
 from engine.placement.over_nodes import with_spread
-from engine.placement.placement import Gpu, Numa, Placement
+from engine.placement.placement import Gpu, Numa, Placement, WorkerPlan
 from engine.placement.spread import Interleave, Split, even
 from engine.runtime import node_weights
 from engine.runtime.loader import LoadedModel, load
 from engine.runtime.node_weights import NodeWeights
+from engine.runtime.repin import repin
 from engine.runtime.residency import Residency
 from kernels_pyx.executor import AbortFlag
 from tests.helpers.golden_models import MODELS, batch, golden, greedy
@@ -71,8 +72,8 @@ def weights_of(model: LoadedModel) -> NodeWeights:
 
 
 def teams(model: LoadedModel) -> tuple[int, ...]:
-    assert model.placed is not None and model.placed.spreading is not None
-    return model.placed.spreading.teams.nodes
+    assert model.placed is not None and model.placed.programs is not None and model.placed.programs.teams is not None
+    return model.placed.programs.teams.nodes
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -212,6 +213,16 @@ def test_rules_of_other_tools_know_one_cpu_which_is_all_nodes() -> None:
     with loaded("qwen3", replace(EXACT, placement="-ngl 0")) as model:
         assert there(model).nodes == (0, 1)
         assert there(model).spread_of(UnitId("head")) == even((0, 1))
+
+
+def test_other_workers_are_other_teams() -> None:
+    with loaded("qwen2moe") as model:
+        ids = golden("qwen2moe").ids("long")
+        truth = model.step(batch(ids))
+        for cpus, nodes in (((CPUS[1],), (1,)), ((CPUS[0],), (0,)), ((CPUS[0], CPUS[1]), (0, 1))):
+            repin(model, WorkerPlan(cpus), chosen=True)
+            assert teams(model) == nodes
+            assert (model.step(batch(ids)) == truth).all()
 
 
 @pytest.mark.parametrize("name", ["qwen2moe", "qwen3next", "gpt-oss"])

@@ -137,8 +137,8 @@ def named(nodes: tuple[int, ...]) -> str:
 
 def affinity(model: LoadedModel) -> None:
     """Every pinned worker may run on its processor alone, and that belongs to the node of its team."""
-    assert model.placed is not None and model.placed.spreading is not None
-    teams = model.placed.spreading.teams
+    assert model.placed is not None and model.placed.programs is not None and model.placed.programs.teams is not None
+    teams = model.placed.programs.teams
     node_of = {cpu: one.node for one in topology().nodes for cpu in one.cpus}
     for cpu, team in zip(teams.workers.cores, teams.of, strict=True):
         assert node_of[cpu] == teams.nodes[team], (teams, node_of)
