@@ -9,6 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Literal
+
+NodePolicy = Literal["split", "interleave", "single", "mapped", "first touch", ""]
+"""How the weights of a model come to nodes of memory; "": the machine has one. mapped: as the threads that read the file first
+left it; first touch: the system denies policies, threads pinned to a node write what belongs there."""
 
 GRAIN = 256
 """The intermediate dimension of experts is cut at multiples of this: the largest block of a weight format."""

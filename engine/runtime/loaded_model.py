@@ -15,6 +15,7 @@ from engine.arch.spec import ModelSpec
 from engine.errors import EngineError, InvalidRequest
 from engine.graph.reference import ReferenceModel
 from engine.placement.placement import Device, Placement
+from engine.placement.spread import NodePolicy
 from engine.runtime.build import owning_of, read_per_token
 from engine.runtime.cache_groups import CacheGroup
 from engine.runtime.choices import Chosen
@@ -22,7 +23,7 @@ from engine.runtime.executor import PlanRunner
 from engine.runtime.move import Move
 from engine.runtime.move_plan import check_move
 from engine.runtime.node_memory import Meant
-from engine.runtime.on_nodes import meant_places
+from engine.runtime.on_nodes import meant_places, policy_of
 from engine.runtime.owning import Owning
 from engine.runtime.placed import Placed
 from engine.runtime.pool_keeper import PoolKeeper
@@ -228,6 +229,11 @@ class LoadedModel:
         """Weights, caches and states that are meant to lie in the memory of a node, or of several."""
         placed = self._placed
         return () if placed is None else meant_places(self.source, placed)
+
+    @property
+    def node_policy(self) -> NodePolicy:
+        """How weights come to the nodes of memory that they lie on."""
+        return "" if self._placed is None else policy_of(self.source, self._placed)
 
     @property
     def settling(self) -> bool:

@@ -10,6 +10,7 @@ from engine.errors import Cancelled, PlacementError
 from engine.hardware.memory import free_bytes
 from engine.hardware.topology_read import topology
 from engine.placement.placement import Numa, Placement
+from engine.placement.spread import Interleave, NodePolicy, Split
 from engine.placement.tensors import tensor_uses
 from engine.runtime.cpu_programs import CpuPrograms
 from engine.runtime.kv_cache import KvCache
@@ -152,6 +153,20 @@ def meant_places(source: ModelSource, placed: Placed) -> tuple[Meant, ...]:
     mapped = _mapped(source, placement, placed.on_cpu, stored)
     copied = () if weights is None else weights.meant
     return (*copied, *mapped, *meant_caches(placement, placed.cache, placed.states))
+
+
+def policy_of(source: ModelSource, placed: Placed) -> NodePolicy:
+    """How the weights of a placement come to their nodes."""
+    if source.nodes is None or placed.spreading is None:
+        return ""
+    if placed.spreading.weights is None:
+        return "mapped"
+    if source.nodes.problem:
+        return "first touch"
+    kinds = {type(placed.placement.spread_of(unit)) for unit, _ in placed.placement.units if placed.placement.nodes_of(unit)}
+    if Split in kinds or (Interleave not in kinds and len(placed.placement.nodes) > 1):
+        return "split"
+    return "interleave" if Interleave in kinds else "single"
 
 
 def weight_holdings(source: ModelSource, spreading: Spreading, names: Collection[str]) -> tuple[Holding, ...]:
