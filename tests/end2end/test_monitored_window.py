@@ -38,7 +38,7 @@ TOLD_S = 3.0
 LOOK_MS = 20
 STILL_S = 2.0
 """A window that waited for a driver would stand still for five."""
-N_KILLS = 50 if os.environ.get("LAYERDECK_LONG") else 3
+ROUNDS, N_KILLS = (5, 10) if os.environ.get("LAYERDECK_LONG") else (1, 3)
 
 
 @dataclass
@@ -181,15 +181,18 @@ def test_a_driver_that_was_updated_is_said(stage: Stage) -> None:
     assert stage.heart.longest_s < STILL_S
 
 
-def test_the_sensor_process_may_be_killed_at_any_time(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("_round", range(ROUNDS))
+def test_the_sensor_process_may_be_killed_at_any_time(stage: Stage, monkeypatch: pytest.MonkeyPatch, _round: int) -> None:
     monkeypatch.setattr(gpu_rounds, "RESTART_S", (0.1,))
     begin(stage)
     stage.wait(stage.healthy, 30)
     for n in range(N_KILLS):
+        # On a busy machine one may just have been given up as hung.
+        stage.wait(lambda: stage.sensors() is not None, 30)
         pid = stage.sensors()
         assert pid is not None
         os.kill(pid, signal.SIGKILL)
         stage.wait(lambda pid=pid: stage.sensors() not in (pid, None) and stage.healthy(), 30)  # type: ignore[misc]
-        if n % 10 == 0:
+        if n == 0:
             stage.ask()
     assert stage.heart.longest_s < STILL_S
