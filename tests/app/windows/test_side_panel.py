@@ -1,4 +1,4 @@
-"""The panel beside the chat in the window: it follows readings while it is seen, rests while hidden, leads to the Monitors page."""
+"""The panel beside the chat in the window: it follows readings while seen, rests while hidden, leads to the Monitors page."""
 
 from __future__ import annotations
 
