@@ -26,6 +26,7 @@ class Frame(QWidget):
         rail = Rail()
         rail.add_page("chat", "Chat", "message-square", "Ctrl+1")
         rail.add_page("placement", "Placement", "layout-grid", "Ctrl+2")
+        rail.add_page("doctor", "Doctor", "stethoscope", "Ctrl+5")
         rail.add_page("settings", "Settings", "settings", "Ctrl+,")
         rail.set_current(current)
         row = QHBoxLayout(self)
