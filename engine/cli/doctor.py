@@ -66,6 +66,8 @@ def lines(results: Sequence[CheckResult], *, verbose: bool) -> list[str]:
     found: list[str] = []
     group = ""
     for one in results:
+        if one.status == "n/a" and not verbose:
+            continue
         if one.group != group:
             group = one.group
             found.append(group)

@@ -21,8 +21,8 @@ class Context:
     """What is known before the checks begin; files are read when the first check asks for them, once.
 
     snapshot: of the sensors; None: no card was asked. before: counters some time ago, to tell what rises from what once was.
-    node_gbps: what reading each memory node gave when this machine was calibrated. peers, links, torch: probes that take seconds;
-    only checks that are not quick call them.
+    node_gbps: what reading each memory node gave when this machine was calibrated. peers, links, torch: probes that take seconds
+    or know the answer already; given only where that time may be spent.
     """
 
     def __init__(
@@ -39,9 +39,13 @@ class Context:
         links: Callable[[], tuple[LinkRate, ...]] | None = None,
         torch: Callable[[], TorchFacts] | None = None,
         host: str = "",
+        thorough: bool = False,
         env: Mapping[str, str] = os.environ,
     ) -> None:
-        """root: where /proc and /sys lie. host: that models are to be downloaded from, "": nobody wants to download."""
+        """root: where /proc and /sys lie. host: that models are to be downloaded from, "": nobody wants to download.
+
+        thorough: quick checks may take a second more to know more.
+        """
         self.root = root
         self.snapshot = snapshot
         self.before = before
@@ -52,6 +56,7 @@ class Context:
         self.links = links
         self.torch = torch
         self.host = host
+        self.thorough = thorough
         self.env = env
         self._machine = machine
 

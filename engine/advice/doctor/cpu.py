@@ -195,3 +195,16 @@ def steal(context: Context) -> Outcome:
     fix = Fix("", "ask who runs the host for processors of your own, or run where nobody else does", "")
     why = "The host of this virtual machine is busy with others; each step of the model waits for the slowest core."
     return warned(found, why, fix, evidence="/proc/stat")
+
+
+@row("D-CPU-8", GROUP, "Threads and sleep states")
+def threads(context: Context) -> Outcome:
+    """Facts that people are told to change in the firmware; what counts is how many workers there are."""
+    machine, folder = context.topology, "sys/devices/system/cpu/cpu0/cpuidle"
+    states = [sysfs.text(path / "name") or "" for _, path in sysfs.numbered(context.root / folder, "state")]
+    off = [path for _, path in sysfs.numbered(context.root / folder, "state") if sysfs.number(path / "disable") == 1]
+    found = "two threads a core" if machine.smt else "one thread a core"
+    if states:
+        found += f", sleep states {' '.join(one for one in states if one)}" + (f", {len(off)} of them off" if off else "")
+    why = "Both may stay as they are: one worker a core is planned, and a core that sleeps leaves power to the others."
+    return passed(found, why, evidence=f"/sys/devices/system/cpu/smt, /{folder}")
