@@ -100,8 +100,6 @@ class MainWindow(QMainWindow):
         page.header.model_clicked.connect(self._pick_model)
         page.header.side_panel_toggled.connect(lambda on: self._set_setting("chat.side_panel", on))
         page.file_dropped.connect(self.load)
-        self.controller.notice.connect(self.show_notice)
-        self._stalls.stalled.connect(self.show_notice)
         self.controller.undoable.connect(self._on_undoable)
         self.controller.shown_changed.connect(self._refresh_actions)
         self._welcome.started.connect(self.load)
@@ -113,7 +111,8 @@ class MainWindow(QMainWindow):
         self.controller.errors.room_wanted.connect(self._on_room_wanted)
         self.welcome.open_file_requested.connect(self._open_model_file)
         self.welcome.folder_requested.connect(self._add_model_folder)
-        for told in (parts.models.failed, parts.models.notice, parts.monitors.notice):
+        ops = parts.models.failed, parts.models.notice, parts.monitors.notice
+        for told in (self.controller.notice, self._stalls.stalled, *ops):
             told.connect(self.show_notice)
         parts.bridge.state_changed.connect(self._on_engine_changed)
         parts.monitors.read.connect(page.side_panel.set_snapshot)

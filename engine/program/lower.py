@@ -28,7 +28,7 @@ from engine.program.lane_ops import (
 from engine.program.lane_transfer import LaneChosen, LaneTell
 from engine.program.meetings import in_order, meetings
 from engine.program.memory import ALIGN, Life, lay_out
-from engine.program.outline import LaneOutline, outline
+from engine.program.outline import LaneOutline, check_nodes, outline, outline_buckets
 from engine.program.plan import Lane, Plan, Slot, SlotKind
 from engine.quants.formats import BY_ID
 from kernels_pyx.executor import act_row_bytes, partial_floats, routes_bytes
@@ -50,6 +50,19 @@ def lower(
     """
 
     return lower_lanes(outline(graph, placement, phase, max_rows), phase, max_rows, types, f32=f32)
+
+
+def lower_buckets(
+    graph: Graph, placement: Placement, phase: Phase, buckets: Sequence[int], types: Mapping[str, int], *, f32: bool = False
+) -> tuple[Plan, ...]:
+    """A plan for each number of rows, see `lower`.
+
+    Raises:
+        PlacementError: see `outline`.
+    """
+    check_nodes(graph, placement)
+    sketches = outline_buckets(graph, placement, phase, buckets)
+    return tuple(lower_lanes(one, phase, rows, types, f32=f32) for one, rows in zip(sketches, buckets, strict=True))
 
 
 def lower_lanes(

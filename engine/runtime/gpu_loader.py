@@ -24,6 +24,7 @@ from engine.runtime.build import (
 from engine.runtime.choices import StepChoices
 from engine.runtime.cpu_programs import CpuPrograms, cpu_lane
 from engine.runtime.derived import DerivedWeights
+from engine.runtime.garbage import keep_imports_out
 from engine.runtime.gpu import GpuDevice, open_gpus
 from engine.runtime.gpu_executor import GpuExecutor
 from engine.runtime.gpu_inputs import InputLayout
@@ -77,14 +78,18 @@ def load_placed(source: ModelSource, placement: Placement, building: Building, b
     spec, graph, options, undo = source.spec, source.graph, source.options, building.undo
     earlier = _Earlier.of(beside)
     devices = earlier.open(where.index for where in placement.devices if isinstance(where, Gpu))
-    plans = lower_all(spec, graph, placement, source.types, source.chunk, f32=source.f32)
+    keep_imports_out()
+    lap = building.laps.lap
+    with lap("plans"):
+        plans = lower_all(spec, graph, placement, source.types, source.chunk, f32=source.f32)
     home = next((where for where in placement.devices if isinstance(where, Numa)), Numa(0))
     cpu_layers = frozenset(range(spec.n_layers)) - frozenset().union(
         *(layers_on(placement, Gpu(device.index)) for device in devices)
     )
     kinds = (placement.k_type, placement.v_type)
     kept = (None, None) if beside is None else (beside.cache, beside.states)
-    cache = KvCache(spec, source.n_ctx, *kinds, source.chunk, layers=cpu_layers, beside=kept[0])
+    with lap("caches"):
+        cache = KvCache(spec, source.n_ctx, *kinds, source.chunk, layers=cpu_layers, beside=kept[0])
     undo.append(cache.close)
     slots = beside.state_slots if beside is not None else plan_slots(spec, source.snapshot_budget)
     states = StatePool(spec, slots[0], layers=cpu_layers, beside=kept[1])
@@ -92,7 +97,8 @@ def load_placed(source: ModelSource, placement: Placement, building: Building, b
     scratch = tuple(group.n_blocks for group in cache.groups) or (0,)
     inputs = InputLayout(-(-source.n_ctx // BLOCK), scratch, slots[0] if slots[0] else None)
     choices = StepChoices(spec)
-    streamed = streamed_plan(graph, placement, plans, source.types, options, devices)
+    with lap("plans"):
+        streamed = streamed_plan(graph, placement, plans, source.types, options, devices)
     carriers = max(1, (len(placement.workers.cores) - 2) // len(devices))
 
     keeper = None if beside is None else beside.executor.pools
@@ -112,23 +118,26 @@ def load_placed(source: ModelSource, placement: Placement, building: Building, b
         return sides
 
     notes: tuple[str, ...] = ()
-    try:
-        sides = made(streamed)
-    except OutOfMemory as error:
-        if streamed is None:
-            raise
-        notes, streamed = (without_room(error),), None
-        sides = made(None)
+    with lap("GPUs' room"):
+        try:
+            sides = made(streamed)
+        except OutOfMemory as error:
+            if streamed is None:
+                raise
+            notes, streamed = (without_room(error),), None
+            sides = made(None)
     undo += [side.close for side in sides]
     all_plans = plans if streamed is None else (*plans, streamed)
     lanes = [lane for plan in all_plans if (lane := cpu_lane(plan)) is not None]
     cpu_ops = [op for lane in lanes for op in lane.ops]
     known = None if beside is None else beside.derived
-    derived = DerivedWeights(source.weights, _turned(cpu_ops), building.abort, f32=source.f32, beside=known)
+    with lap("derived"):
+        derived = DerivedWeights(source.weights, _turned(cpu_ops), building.abort, f32=source.f32, beside=known)
     on_cpu = tensors_of(cpu_ops)
     cpu = None
     if lanes:
-        cpu = _compile(source, placement, cpu_ops, all_plans, on_cpu, derived, cache, states, choices, devices, beside)
+        with lap("programs"):
+            cpu = _compile(source, placement, cpu_ops, all_plans, on_cpu, derived, cache, states, choices, devices, beside)
     if cpu is not None:
         undo.append(cpu.close)
     brings = [side.experts for side in sides if side.experts is not None]
@@ -138,12 +147,22 @@ def load_placed(source: ModelSource, placement: Placement, building: Building, b
         load = load_of(graph, streamed, placement, most, len(placement.workers.cores))
     choice = StreamChoice(options.stream_experts, load)
     known_peers = earlier.peers_of(devices)
-    executor = GpuExecutor(spec, plans, tuple(sides), cpu, states, inputs, choices, building.steps, streamed, choice, known_peers)
+    with lap("executor"):
+        executor = GpuExecutor(
+            spec, plans, tuple(sides), cpu, states, inputs, choices, building.steps, streamed, choice, known_peers
+        )
     undo.append(executor.close)
     brought = _bring(source, on_cpu, sides, building, beside)
     if brings:
-        _tune(brings, choice, building)
-    executor.warm_up(lambda done, total: building.progress("warmup", done, total), building.abort, earlier.shapes)
+        with lap("tune"):
+            _tune(brings, choice, building)
+    executor.warmer.warm_up(
+        lambda done, total: building.progress("warmup", done, total),
+        building.abort,
+        earlier.shapes,
+        beside={device.index for device in devices} <= set(earlier.sides),
+        laps=building.laps,
+    )
     mapped = bytes_of_tensors(source, on_cpu)
     holdings = [
         *(Holding(home, "weights", mapped, mapped=True) for _ in range(bool(mapped))),
@@ -167,6 +186,7 @@ def load_placed(source: ModelSource, placement: Placement, building: Building, b
         {side.name: side.device.name for side in sides},
         notes + executor.notes,
         brought,
+        sum(side.weights.nbytes + (0 if side.slots is None else side.slots.nbytes) for side in sides),
     )
 
 
@@ -226,11 +246,14 @@ def _bring(
         building.progress("weights", done + n, total)
 
     told(0)
-    for side in sides:
-        side.weights.upload(told, building.abort, building.pause)
-        done += side.weights.nbytes
-    for slots in pools:
-        slots.fill(told, building.abort)
-        done += slots.nbytes
-    bring_to_cpu(source, on_cpu, beside, building, told)
+    near: frozenset[str] = frozenset() if beside is None else beside.on_cpu
+    with building.laps.lap("upload"):
+        for side in sides:
+            side.weights.upload(told, building.abort, building.pause, near)
+            done += side.weights.nbytes
+        for slots in pools:
+            slots.fill(told, building.abort)
+            done += slots.nbytes
+    with building.laps.lap("touch"):
+        bring_to_cpu(source, on_cpu, beside, building, told)
     return total

@@ -21,7 +21,8 @@ class Placed:
 
     state_slots: see `plan_slots`; holdings: of the CPU, those of GPUs are asked of the executor; on_cpu: tensors that the CPU
     reads; turned: those that it reads transposed; names: of GPUs; notes: what of this placement could not be done; programs: None
-    where the CPU has no part in any step; moved_bytes: of weights that were brought for it.
+    where the CPU has no part in any step; moved_bytes: of weights that were brought for it, uploaded_bytes: of these, to
+    GPUs.
     """
 
     placement: Placement
@@ -37,6 +38,7 @@ class Placed:
     names: Mapping[Device, str]
     notes: tuple[str, ...] = ()
     moved_bytes: int = 0
+    uploaded_bytes: int = 0
 
     def close(self) -> None:
         """Gives back what nobody shares. Idempotent."""
