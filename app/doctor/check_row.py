@@ -176,16 +176,17 @@ class _Head(PaintedButton):
             paint.rounded(painter, rect.adjusted(4, 3, -4, -3), 9, "raised")
         if self.stale:
             painter.setOpacity(0.45)
-        draw_icon(painter, ICONS[view.status], 18, 10, 17, TONES[view.status])
+        draw_icon(painter, ICONS[view.status], 18, 10 if view.why or self._room() < _NARROW else 18, 17, TONES[view.status])
         room = self._room()
         if room < _NARROW:
             paint.text(painter, _INDENT, 23, view.title, 13, 600, max_width=room)
             paint.text(painter, _INDENT, 41, view.observed or view.why, 12, 400, "text2", max_width=room)
         else:
             quiet = view.status == "n/a"
-            used = paint.text(painter, _INDENT, 23, view.title, 13, 600, "text2" if quiet else "text", max_width=room * 0.5)
+            top = 23 if view.why else 31
+            used = paint.text(painter, _INDENT, top, view.title, 13, 600, "text2" if quiet else "text", max_width=room * 0.5)
             tone = TONES[view.status] if view.status in ("fail", "warn") else "text2"
-            paint.text(painter, _INDENT + room, 23, view.observed, 12, 500, tone, "right", max_width=room - used - 24)
+            paint.text(painter, _INDENT + room, top, view.observed, 12, 500, tone, "right", max_width=room - used - 24)
             paint.text(painter, _INDENT, 41, view.why, 12, 400, "text3", max_width=room)
         draw_icon(
             painter, "chevron-down" if self.isChecked() else "chevron-right", rect.width() - 32, HEIGHT / 2 - 7, 14, "text3"

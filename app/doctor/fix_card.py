@@ -8,6 +8,7 @@ from PySide6.QtWidgets import QHBoxLayout, QLabel, QVBoxLayout, QWidget
 
 from app import theme
 from app.doctor.rows import FixView
+from app.i18n import filled
 from app.placement.pane import Prose
 from app.widgets import paint
 from app.widgets.copy_button import CopyButton
@@ -24,9 +25,10 @@ class FixCard(QWidget):
         column.setSpacing(5)
         if fix.command:
             column.addWidget(_CodeLine(fix.command))
-        for label, text in ((self.tr("Changes: %1"), fix.changes), (self.tr("Undo: %1"), fix.undo)):
+        changes = self.tr("Changes: %1") if fix.command else "%1"
+        for label, text in ((changes, fix.changes), (self.tr("Undo: %1"), fix.undo)):
             if text:
-                column.addWidget(Prose(label.replace("%1", text), 12, "text2"))
+                column.addWidget(Prose(filled(label, text), 12, "text2"))
 
     @property
     def fix(self) -> FixView:
@@ -45,7 +47,7 @@ class _CodeLine(QWidget):
         label.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
         self._label = label
         self._copy = CopyButton(self.tr("Copy"))
-        self._copy.setAccessibleName(self.tr("Copy: %1").replace("%1", command))
+        self._copy.setAccessibleName(filled(self.tr("Copy: %1"), command))
         row = QHBoxLayout(self)
         row.setContentsMargins(12, 6, 6, 6)
         row.setSpacing(8)

@@ -41,7 +41,7 @@ class DoctorOps(QObject):
         table, the engine's checks; own: those of the application."""
         super().__init__(parent)
         self._ui, self._context, self._own = ui, context, own
-        self._table = table or _engine_checks
+        self._table = table or (lambda: _engine_checks())
         self._stop = threading.Event()
         self._run = 0
         self._running = False

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from PySide6.QtCore import Qt
 from PySide6.QtTest import QTest
-from PySide6.QtWidgets import QLabel
+from PySide6.QtWidgets import QApplication, QLabel
 from pytestqt.qtbot import QtBot
 
 from app.doctor.step_line import StepLine
@@ -33,6 +33,7 @@ class Pane:
         next(button for button in self.pane.options if button.text() == text).click()
 
     def texts(self) -> list[str]:
+        QApplication.processEvents()
         return [label.text() for label in self.pane.findChildren(QLabel) if label.isVisible()]
 
 
