@@ -10,7 +10,7 @@ from app.monitors.facts import Facts, Held
 from app.monitors.gpu_card import GpuFigures, Pill
 from app.monitors.machine_figures import short_name
 from app.monitors.reading import NOT_KNOWN, Reading, unknown
-from app.ops.monitor_ops import Shown
+from app.telemetry.shown import Shown
 from app.widgets.format import bytes_in_unit_of, exact_bytes, seconds_text
 from engine.advice.health import Health
 from engine.api.values import DeviceWork, GpuSample, why

@@ -13,7 +13,7 @@ from app.monitors.facts import Facts
 from app.monitors.reading import Reading, unknown
 from app.monitors.tile import TileFigures
 from app.monitors.timeline import Timeline
-from app.ops.monitor_ops import Shown
+from app.telemetry.shown import Shown
 from app.widgets.format import bytes_in_unit_of, exact_bytes, rate_text, seconds_text
 from engine.api.values import HardwareSnapshot, why
 

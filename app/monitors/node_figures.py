@@ -10,7 +10,7 @@ from app.monitors.core_grid import CoreCell, shown_load
 from app.monitors.facts import Facts
 from app.monitors.node_card import NodeFigures
 from app.monitors.reading import Reading, unknown
-from app.ops.monitor_ops import Shown
+from app.telemetry.shown import Shown
 from app.widgets.format import bytes_in_unit_of, exact_bytes
 from engine.api.values import DeviceWork, HardwareSnapshot, NodeSample, why
 

@@ -18,9 +18,10 @@ from app.monitors.monitors_page import MonitorsPage
 from app.monitors.time_plot import Series, TimePlot
 from app.monitors.timeline import Timeline
 from app.monitors.trace_figures import trace_figures
-from app.ops.monitor_ops import MonitorOps, Shown
+from app.ops.monitor_ops import MonitorOps
 from app.settings.schema import MONITOR_PERIODS
 from app.settings.store import SettingsStore
+from app.telemetry.shown import Shown
 from app.widgets.format import seconds_text
 from app.widgets.toast import Toast
 from app.windows.monitors_facts import MonitorsFacts
