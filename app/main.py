@@ -27,8 +27,9 @@ from app.instance import Instance
 from app.ops.backup_ops import BackupOps
 from app.ops.chat_ops import ChatOps
 from app.ops.model_ops import ModelOps
+from app.ops.monitor_ops import MonitorOps
 from app.ops.placement_memory import remembered_placement
-from app.ops.sensor_ops import SensorOps
+from app.ops.telemetry_ops import TelemetryOps
 from app.paths import Paths, find_paths
 from app.settings.store import SettingsStore
 from app.store.chat_store import ChatStore
@@ -52,6 +53,7 @@ class Running:
     worker: ThreadPoolExecutor
     closing: asyncio.Event
     backups: BackupOps
+    telemetry: TelemetryOps
 
     def shut_down(self) -> None:
         """Notes unfinished answers, stops the engine, writes what is pending. Takes milliseconds."""
@@ -59,6 +61,8 @@ class Running:
         self.window.page.shut_down()
         self.backups.stop()
         self.parts.chats.close()
+        self.telemetry.close()
+        self.parts.monitors.close()
         self.parts.ui.close()
         self.parts.bridge.close()
         self.parts.store.close()
@@ -98,15 +102,17 @@ def build(app: QApplication, paths: Paths, client: Callable[[], EngineClient] = 
     worker = ThreadPoolExecutor(2, thread_name_prefix="worker")
     models = ModelOps(bridge, settings, ui, worker)
     models.remembered = lambda path: remembered_placement(store, path) if settings.values.engine.remember_placement else ""
+    chats = ChatOps(store, bridge, settings, ui)
+    monitors = MonitorOps(bridge, settings, ui, store, paths.recordings)
     parts = Parts(
         paths=paths,
         settings=settings,
         store=store,
         bridge=bridge,
         ui=ui,
-        chats=ChatOps(store, bridge, settings, ui),
+        chats=chats,
         models=models,
-        sensors=SensorOps(bridge),
+        monitors=monitors,
         appearance=appearance,
         worker=worker,
     )
@@ -114,7 +120,9 @@ def build(app: QApplication, paths: Paths, client: Callable[[], EngineClient] = 
     window = MainWindow(parts, closing.set)
     holder.append(window)
     reporter.set_window(window, window.show_notice)
-    return Running(parts, window, worker, closing, BackupOps(paths.database, worker, window))
+    window.page.transcript.telemetry_requested.connect(monitors.replay)
+    telemetry = TelemetryOps(chats, monitors, store, bridge)
+    return Running(parts, window, worker, closing, BackupOps(paths.database, worker, window), telemetry)
 
 
 def run(model: str | None, prompt: str, *, offscreen: bool) -> int:

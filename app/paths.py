@@ -43,6 +43,11 @@ class Paths:
         return self.state / "layerdeck.log"
 
     @property
+    def recordings(self) -> Path:
+        """Recordings of the monitors, CSV."""
+        return self.data / "recordings"
+
+    @property
     def pictures(self) -> Path:
         """Pictures of the window taken by a run without a display."""
         return self.state / "pictures"

@@ -13,6 +13,8 @@ cdef extern from "pool.h":
     void ld_pool_run(ld_pool *pool, ld_job job, void *arg) noexcept nogil
     void ld_pool_free(ld_pool *pool) noexcept nogil
     int ld_pool_parked(const ld_pool *pool) noexcept nogil
+    int ld_pool_refused(const ld_pool *pool, int worker) noexcept nogil
+    int ld_pool_thread(const ld_pool *pool, int worker) noexcept nogil
 
 
 cdef extern from *:
@@ -33,7 +35,7 @@ cdef extern from *:
 
 @cython.final
 cdef class Pool:
-    """n_workers counts the calling thread. cores: one per worker, -1 = not pinned; the first is the caller's and not used.
+    """n_workers counts the calling thread. cores: one per worker, -1 = not pinned; the first is the caller's while a job lasts.
 
     One job at a time, from one thread at a time. `close` joins the threads; the object is of no use after it.
 
@@ -71,6 +73,19 @@ cdef class Pool:
     def parked(self):
         """Workers asleep at this moment."""
         return 0 if self._pool == NULL else ld_pool_parked(self._pool)
+
+    @property
+    def refused(self):
+        """(core, errno) of each worker that the system does not let run on its core alone; it works wherever it may."""
+        if self._pool == NULL:
+            return ()
+        found = ((core, ld_pool_refused(self._pool, i)) for i, core in enumerate(self.cores))
+        return tuple((core, error) for core, error in found if error)
+
+    @property
+    def threads(self):
+        """The thread ids of the workers, without the caller's; 0 of one that has not begun yet."""
+        return () if self._pool == NULL else tuple(ld_pool_thread(self._pool, i) for i in range(1, self.n_workers))
 
     def tally(self, int64_t n):
         """Lets the team count to n together and returns the count: a job that shows that the team works."""

@@ -20,6 +20,7 @@ from engine.api.events import (
     PrefillProgress,
     Queued,
     TokenDelta,
+    WorkersPinned,
 )
 from engine.api.values import ModelInfo, RequestId
 
@@ -82,7 +83,7 @@ def reduced(state: EngineState, event: Event) -> EngineState:
             return replace(state, kind=_LOAD_KINDS[phase], done=done, total=total)
         case ModelReady(_, info):
             return _resumed(EngineState(kind="ready", detail=info.name, model=info, answers=state.answers))
-        case PlacementApplied(info=info):
+        case PlacementApplied(info=info) | WorkersPinned(info=info):
             return replace(state, model=info) if state.model is not None else state
         case ModelUnloaded():
             return replace(state, model=None) if state.loading is not None else EngineState()

@@ -148,6 +148,19 @@ class Engine(Section):
     model_folders: Annotated[tuple[str, ...], _note("Folders with models", hidden=True)] = ()
 
 
+class Monitors(Section):
+    """What the monitors show and are told."""
+
+    psu_watts: Annotated[
+        int,
+        Field(ge=0, le=20_000),
+        _note(
+            "Power supply", "In watts, as it says on its label; 0 where you do not know. Then nothing is said about it.", step=50
+        ),
+    ] = 0
+    pinned: Annotated[tuple[str, ...], _note("Values in the side panel", hidden=True)] = ()
+
+
 class Settings(BaseModel):
     """All options. The tables of the file are the fields of this class."""
 
@@ -157,6 +170,7 @@ class Settings(BaseModel):
     chat: Annotated[Chat, "Chat"] = Chat()
     sampling: Annotated[Sampling, "Sampling"] = Sampling()
     engine: Annotated[Engine, "Engine"] = Engine()
+    monitors: Annotated[Monitors, "Monitors"] = Monitors()
 
     def get(self, key: str) -> Any:
         """The value of an option, `section.name`. Raises KeyError for one that does not exist."""

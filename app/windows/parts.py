@@ -9,7 +9,7 @@ from app.bridge.engine_bridge import EngineBridge
 from app.bridge.ui_thread import UiThread
 from app.ops.chat_ops import ChatOps
 from app.ops.model_ops import ModelOps
-from app.ops.sensor_ops import SensorOps
+from app.ops.monitor_ops import MonitorOps
 from app.paths import Paths
 from app.settings.store import SettingsStore
 from app.store.chat_store import ChatStore
@@ -27,6 +27,6 @@ class Parts:
     ui: UiThread
     chats: ChatOps
     models: ModelOps
-    sensors: SensorOps
+    monitors: MonitorOps
     appearance: Appearance
     worker: ThreadPoolExecutor

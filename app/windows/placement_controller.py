@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from PySide6.QtCore import QObject, QTimer, Signal
+from PySide6.QtWidgets import QWidget
 
 from app.actions.registry import Condition
 from app.bridge.engine_state import EngineState
@@ -22,6 +23,8 @@ from app.placement.board import PlacementBoard
 from app.placement.filter_bar import KINDS, Filter
 from app.placement.placement_page import PlacementPage
 from app.widgets.state_dot import STATE_DOTS
+from app.widgets.toast import Toast
+from app.windows.page_door import PageController
 from app.windows.placement_check import PlacementCheck
 from app.windows.placement_commands import PlacementCommands
 from app.windows.placement_compare import PlacementCompare
@@ -37,12 +40,10 @@ from engine.api.pure import Numa
 from engine.api.values import ModelInfo
 
 
-class PlacementController(QObject):
-    """notice(sentence); pick_requested(): choose a model to place; shown_changed() when other actions can be done."""
+class PlacementController(PageController):
+    """pick_requested(): choose a model to place."""
 
-    notice = Signal(str)
     pick_requested = Signal()
-    shown_changed = Signal()
 
     def __init__(self, parts: PlacementParts, parent: QObject | None = None) -> None:
         super().__init__(parent)
@@ -100,6 +101,16 @@ class PlacementController(QObject):
         self.context.reopen_requested.connect(lambda n_ctx: self._reopen(n_ctx=n_ctx))
 
     # --- which model -------------------------------------------------------------------------------------------------
+
+    @property
+    def view(self) -> QWidget:
+        """The page."""
+        return self.page
+
+    @property
+    def toast(self) -> Toast:
+        """Where a sentence is shown on the page."""
+        return self.page.toast
 
     def shown(self, on: bool) -> None:
         """The page came into sight or left it."""

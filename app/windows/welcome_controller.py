@@ -7,7 +7,7 @@ from PySide6.QtCore import QObject, Signal
 from app.i18n import tr
 from app.ops.model_files import ModelFile
 from app.ops.model_ops import ModelOps
-from app.ops.sensor_ops import SensorOps
+from app.ops.monitor_ops import MonitorOps
 from app.paths import Paths, included_model
 from app.welcome.welcome_page import MachineSummary, ModelChoice, WelcomePage
 from engine.api.machine import instruction_set
@@ -22,7 +22,7 @@ class WelcomeController(QObject):
     started = Signal(str)
 
     def __init__(
-        self, page: WelcomePage, models: ModelOps, sensors: SensorOps, paths: Paths, parent: QObject | None = None
+        self, page: WelcomePage, models: ModelOps, monitors: MonitorOps, paths: Paths, parent: QObject | None = None
     ) -> None:
         super().__init__(parent)
         self._page = page
@@ -31,7 +31,7 @@ class WelcomeController(QObject):
         page.set_folder_offered(True)
         page.start_requested.connect(self.started)
         models.models_changed.connect(self.refresh)
-        sensors.read.connect(self._on_snapshot)
+        monitors.read.connect(self._on_snapshot)
 
     def refresh(self) -> None:
         """Shows the models known now, the included one first."""

@@ -14,7 +14,7 @@ class LoadModel:
 
     path: a file, any shard of a split one, or a folder of one model. A path that holds no
     model of ours leaves the loaded one as it is; a later failure leaves none, which ModelUnloaded says.
-    Events: LoadProgress*, ModelReady.
+    Events: LoadProgress*, Notice?, ModelReady.
     """
 
     request_id: RequestId
@@ -89,6 +89,32 @@ class ApplyPlacement:
 
 
 @dataclass(frozen=True, slots=True)
+class PinWorkers:
+    """Other workers for the loaded model, between two steps, without loading it again; answers go on and do not change.
+
+    cpus: the logical processors that work, one worker each (`0-7,16-23`), a number of workers, or "": as is good for the machine.
+    A placement that is applied later brings workers of its own. A failure leaves everything as it was.
+    Events: WorkersPinned.
+    """
+
+    request_id: RequestId
+    cpus: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TuneWorkers:
+    """Tries numbers of workers, and lengths of the chunks of prompts, on the loaded model: about five seconds of steps that are
+    no answer's. It rests while there are answers, with the workers from before, and leaves these behind. What was fastest is kept
+    for this model on this machine and used at the next load, unless a number is asked for. forget: drops what was kept.
+
+    One at a time. Events: TuneProgress*, WorkersTuned.
+    """
+
+    request_id: RequestId
+    forget: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class AskHoldings:
     """What the loaded model holds by now. Events: Holdings."""
 
@@ -139,6 +165,8 @@ Command = (
     | Cancel
     | WatchSensors
     | ApplyPlacement
+    | PinWorkers
+    | TuneWorkers
     | AskHoldings
     | WatchExperts
     | UsePools

@@ -198,6 +198,58 @@ class PlacementApplied:
 
 
 @dataclass(frozen=True, slots=True)
+class WorkersPinned:
+    """Other workers are at work; info.placement says who. pause_s: how long no step could be made; notes: what is unusual about
+    the choice, one sentence each."""
+
+    request_id: RequestId
+    info: ModelInfo
+    pause_s: float
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TuneProgress:
+    """done of total measurements. what: `decode` with `setting` workers, `prefill` of `setting` tokens at once, each with the
+    tokens a second that were just measured; `waiting` for answers to end or for weights to settle: None."""
+
+    request_id: RequestId
+    what: Literal["decode", "prefill", "waiting"]
+    done: int
+    total: int
+    setting: int = 0
+    tok_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TunedRate:
+    """Tokens a second with one setting, the middle of n measurements; spread: how far they lie from it, in parts of it."""
+
+    setting: int
+    tok_s: float
+    spread: float
+    n: int
+
+
+@dataclass(frozen=True, slots=True)
+class WorkersTuned:
+    """What was found, by number of workers and by tokens of a prompt at once, ascending; both () where it was forgotten.
+
+    threads, chunk: the smallest setting that is as good as the fastest, 0: none. kept: whether it is used at the next load;
+    why_not: one sentence where not.
+    """
+
+    request_id: RequestId
+    decode: tuple[TunedRate, ...]
+    prefill: tuple[TunedRate, ...]
+    threads: int
+    chunk: int
+    seconds: float
+    kept: bool
+    why_not: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Holdings:
     """Answer to AskHoldings. off_node_share: of the sampled pages of each node's memory, the part that lies on another node, None
     where this cannot be told."""
@@ -249,6 +301,9 @@ Event = (
     | Sensors
     | MigrationProgress
     | PlacementApplied
+    | WorkersPinned
+    | TuneProgress
+    | WorkersTuned
     | Holdings
     | ExpertCounts
     | PoolStats

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from engine.api.values import Topology
+
 _LABELS = {
     "scalar": "No vector instructions",
     "avx2": "AVX2",
@@ -29,3 +31,10 @@ def machine_key() -> str:
     from engine.hardware.machine import machine_fingerprint, this_machine
 
     return machine_fingerprint(this_machine())
+
+
+def this_topology() -> Topology:
+    """What this machine is made of, for the calling thread. Read once, in some milliseconds, and kept."""
+    from engine.hardware.topology_read import topology
+
+    return topology()

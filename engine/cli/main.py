@@ -25,12 +25,14 @@ COMMANDS = {
     "chat": "engine.cli.chat",
     "perplexity": "engine.cli.perplexity",
     "bench": "engine.cli.bench",
+    "tune": "engine.cli.tune",
     "selftest": "engine.cli.selftest",
     "estimate": "engine.cli.estimate",
     "fit": "engine.cli.estimate",
     "placement": "engine.cli.placement",
     "topology": "engine.cli.topology",
     "sensors": "engine.cli.sensors",
+    "doctor": "engine.cli.doctor",
 }
 """Command -> its module, imported only when the command runs. A module of one command has `add_arguments(parser)` and
 `run(args) -> exit code`; a module of several has `add_<command>_arguments` and `run_<command>` for each."""

@@ -8,7 +8,7 @@ from typing import get_args
 from engine.api.values import KvType, LoadOptions, StreamExperts
 from engine.cli.model import add_model_argument
 from engine.errors import InvalidRequest
-from engine.hardware.cpu_list import wanted_cpus
+from engine.placement.threads import parse_threads
 
 KV_TYPES: tuple[KvType, ...] = get_args(KvType)
 
@@ -94,14 +94,13 @@ def load_options(args: argparse.Namespace) -> LoadOptions:
 
 
 def threads(text: str) -> tuple[int, tuple[int, ...]]:
-    """How many, and on which processors where they are listed (`0-7,16-23`), for argparse."""
-    if "-" not in text.strip()[1:] and "," not in text:
-        return whole_number(text), ()
+    """How many, and on which processors where they are listed, for argparse; see `parse_threads`."""
+    if text.strip().isdecimal():
+        return whole_number(text), ()  # too many is said where a team is planned
     try:
-        cpus = wanted_cpus(text)
+        return parse_threads(text)
     except InvalidRequest as error:
         raise argparse.ArgumentTypeError(str(error)) from error
-    return len(cpus), cpus
 
 
 def whole_number(text: str) -> int:

@@ -38,7 +38,7 @@ def run(args: argparse.Namespace) -> int:
 
 def planned(machine: Topology, threads: str) -> CorePlan:
     """The plan for what `-t` says. Raises: InvalidRequest."""
-    if threads.isdecimal() and len(threads) <= len(str(MAX_CPUS)):
+    if threads.isdecimal() and len(threads) <= len(str(MAX_CPUS)):  # of another machine, which may be larger than a team can be
         return plan_cores(machine, min(int(threads), MAX_CPUS))
     return plan_cores(machine, cpus=wanted_cpus(threads) if threads else ())
 

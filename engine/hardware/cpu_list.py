@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 
 from engine.errors import InvalidRequest
@@ -12,10 +13,16 @@ MAX_CPUS = 8192
 
 def parse_cpus(text: str) -> tuple[int, ...] | None:
     """The numbers of a list, ascending, each once; None where it is none. An empty text is the empty list."""
+    listed = _listed(text)
+    return None if listed is None else tuple(sorted(set(listed)))
+
+
+def _listed(text: str) -> list[int] | None:
+    """The numbers as they stand there."""
     text = text.strip()
     if not text:
-        return ()
-    found: set[int] = set()
+        return []
+    found: list[int] = []
     for part in text.split(","):
         first, dash, last = part.strip().partition("-")
         if not (first.isascii() and first.isdigit() and len(first) < 6):
@@ -25,8 +32,8 @@ def parse_cpus(text: str) -> tuple[int, ...] | None:
         low, high = int(first), int(last) if dash else int(first)
         if not low <= high < MAX_CPUS:
             return None
-        found.update(range(low, high + 1))
-    return tuple(sorted(found))
+        found.extend(range(low, high + 1))
+    return found
 
 
 def format_cpus(cpus: Iterable[int]) -> str:
@@ -41,12 +48,16 @@ def format_cpus(cpus: Iterable[int]) -> str:
 
 
 def wanted_cpus(text: str) -> tuple[int, ...]:
-    """What a user gave.
+    """What a user gave, ascending.
 
     Raises:
-        InvalidRequest: no list of processors, or an empty one.
+        InvalidRequest: no list of processors, an empty one, or one that names a processor twice.
     """
-    cpus = parse_cpus(text)
-    if not cpus:
+    listed = _listed(text)
+    if not listed:
         raise InvalidRequest(f"{text[:40]!r} is no list of processors; write it like 0-7,16-23")
-    return cpus
+    twice = [cpu for cpu, n in Counter(listed).items() if n > 1]
+    if twice:
+        what = "processor" if len(twice) == 1 else "processors"
+        raise InvalidRequest(f"{what} {format_cpus(twice)} listed twice; each runs one worker, so name it once")
+    return tuple(sorted(listed))

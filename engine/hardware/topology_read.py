@@ -27,6 +27,11 @@ def topology() -> Topology:
     return _live(tuple(sorted(os.sched_getaffinity(0))))
 
 
+def forget_topology() -> None:
+    """It is read again when it is asked for: processors are switched on and off while programs run."""
+    _live.cache_clear()
+
+
 @functools.lru_cache(maxsize=8)
 def _live(allowed: tuple[int, ...]) -> Topology:
     return read_topology(Path("/"), allowed)

@@ -4,6 +4,7 @@ only, on the clock of `HardwareSnapshot`."""
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,13 +42,40 @@ class OpTime:
     n_bytes: int | None = None
 
 
+TraceKind = Literal["experts", "attention", "ffn", "other", "transfer", "wait"]
+"""attention: with its KV cache and states. other: embedding, norms, output. transfer: rows that cross. wait: for others."""
+
+
+@dataclass(frozen=True, slots=True)
+class TraceSpan:
+    """A stretch of a step on one device. layer: None outside layers. start_ms: since the step began."""
+
+    device: str
+    kind: TraceKind
+    layer: int | None
+    start_ms: float
+    ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class TokenTrace:
+    """One measured decode step on one clock. time_s: monotonic, of its beginning. total_ms: from there to its logits.
+
+    spans: by device, then in order of time; between two of a device it was idle. What a device does not tell op by op is one.
+    """
+
+    time_s: float
+    total_ms: float
+    spans: tuple[TraceSpan, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class EngineSample:
     """What the engine did in the last period_s. time_s is monotonic.
 
     decode_tok_s, prefill_tok_s: of the time spent in such steps, all answers together; None without one.
     step_ms: a decode step from its start to its logits; outside_ms: from there to the next step (sampling, text, events).
-    ops: of the last decode step that was measured op by op.
+    ops: of the last decode step that was measured op by op; trace: where its time went.
     """
 
     time_s: float
@@ -65,3 +93,4 @@ class EngineSample:
     kv_used_tokens: int = 0
     kv_total_tokens: int = 0
     kv_bytes_per_token: int = 0
+    trace: TokenTrace | None = None

@@ -50,14 +50,28 @@ def plan_cores(
 
 
 def _chosen(topology: Topology, cpus: tuple[int, ...]) -> CorePlan:
-    refused = [cpu for cpu in cpus if cpu not in topology.allowed_cpus]
-    if refused:
-        allowed = format_cpus(topology.allowed_cpus)
-        raise InvalidRequest(f"processors {format_cpus(refused)} cannot be used here; this program may use {allowed}")
+    _check(topology, cpus)
     order = {cpu: core.index for core in topology.cores for cpu in core.cpus}
     workers = tuple(sorted(set(cpus), key=lambda cpu: (order.get(cpu, len(order)), cpu)))
     n_cores = len({order.get(cpu, -1) for cpu in workers})
     return CorePlan(workers, (), _notes(topology, len(workers), n_cores))
+
+
+def _check(topology: Topology, cpus: tuple[int, ...]) -> None:
+    """Raises InvalidRequest with one sentence: which of the processors cannot be used, why, and which can."""
+    on, allowed = frozenset(topology.cpus), frozenset(topology.allowed_cpus)
+    may = f"this program may use {format_cpus(topology.allowed_cpus)}"
+    absent = [cpu for cpu in cpus if cpu not in on and cpu >= topology.n_cpus]
+    off = [cpu for cpu in cpus if cpu not in on and cpu < topology.n_cpus]
+    outside = [cpu for cpu in cpus if cpu in on and cpu not in allowed]
+    for found, why in (
+        (absent, "not in this machine"),
+        (off, "switched off"),
+        (outside, "outside the set that its control group or affinity gives this program"),
+    ):
+        if found:
+            what, verb = ("processor", "is") if len(found) == 1 else ("processors", "are")
+            raise InvalidRequest(f"{what} {format_cpus(found)} {verb} {why}; {may}")
 
 
 def _automatic(topology: Topology, gpu_nodes: Sequence[int | None]) -> CorePlan:

@@ -12,8 +12,7 @@ from engine.errors import InvalidRequest, PlacementError
 from engine.hardware.topology_read import topology
 from engine.hardware.worker_plan import NOT_PINNED, plan_cores
 from engine.placement.options import KvType, LoadOptions
-
-MAX_THREADS = 256
+from engine.placement.threads import MAX_THREADS
 
 
 @dataclass(frozen=True, slots=True)

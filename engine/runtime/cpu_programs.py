@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
@@ -12,10 +12,11 @@ import numpy.typing as npt
 from engine.arch.units import UnitId
 from engine.errors import EngineError, InvalidRequest
 from engine.placement.placement import Numa, WorkerPlan
+from engine.program.lane_ops import LaneOp
 from engine.program.plan import Lane, Plan
 from engine.runtime.cache_groups import BLOCK
 from engine.runtime.cpu_lane import describe
-from engine.runtime.descriptor import Memory
+from engine.runtime.descriptor import Descriptors, Memory
 from engine.runtime.kv_cache import allocate
 from engine.runtime.step import StepBatch
 from kernels_pyx.arena import Arena
@@ -25,10 +26,20 @@ from kernels_pyx.pool import Pool
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """A lane and its program."""
+    """A lane and its program. max_rows: of the plan; made: the lane's descriptors, which do not depend on who works."""
 
     lane: Lane
     program: CpuProgram
+    max_rows: int
+    made: Descriptors
+
+
+@dataclass(frozen=True, slots=True)
+class Team:
+    """Workers, and the programs in the shares of so many: ready to take the place of others between two steps."""
+
+    pool: Pool
+    compiled: tuple[Compiled | None, ...]
 
 
 class Room(Protocol):
@@ -80,25 +91,61 @@ class CpuPrograms:
         self._pool = shared or Pool(workers.cores)
         self._owns_team = shared is None
         self._tables = np.zeros((len(n_blocks), 1, -(-n_ctx // BLOCK)), np.int32)
+        self._n_ctx, self._n_blocks = n_ctx, tuple(n_blocks)
         self.compiled: list[Compiled | None] = []
         for plan, lane in zip(plans, lanes, strict=True):
             if lane is None:
                 self.compiled.append(None)
                 continue
             made = describe(lane, memory, f32=f32)
-            program = CpuProgram(
-                made.ops,
-                self.arena,
-                self._pool,
-                max_rows=plan.max_rows,
-                max_position=n_ctx,
-                n_blocks=n_blocks,
-                n_states=memory.states.n_slots,
-                keep=made.keep,
-            )
-            self.compiled.append(Compiled(lane, program))
+            program = self._program(made, plan.max_rows, self._pool)
+            self.compiled.append(Compiled(lane, program, plan.max_rows, made))
+
+    def _program(self, made: Descriptors, max_rows: int, pool: Pool) -> CpuProgram:
+        return CpuProgram(
+            made.ops,
+            self.arena,
+            pool,
+            max_rows=max_rows,
+            max_position=self._n_ctx,
+            n_blocks=self._n_blocks,
+            n_states=self._memory.states.n_slots,
+            keep=made.keep,
+        )
+
+    @property
+    def workspace_bytes(self) -> int:
+        """Memory of the buffers, and of the workers' own."""
         programs = [one.program for one in self.compiled if one is not None]
-        self.workspace_bytes = self.arena.nbytes + sum(program.scratch_bytes for program in programs)
+        return self.arena.nbytes + sum(program.scratch_bytes for program in programs)
+
+    @property
+    def ops(self) -> tuple[LaneOp, ...]:
+        """All that is done here."""
+        return tuple(op for one in self.compiled if one is not None for op in one.lane.ops)
+
+    def with_team(self, workers: WorkerPlan) -> Team:
+        """The same programs for other workers, who are started; `use` puts them to work, else close their pool.
+
+        Raises:
+            ValueError: the programs do not take them. OSError: no more threads. MemoryError.
+        """
+        pool = Pool(workers.cores)
+        try:
+            found = tuple(
+                one if one is None else replace(one, program=self._program(one.made, one.max_rows, pool)) for one in self.compiled
+            )
+        except BaseException:
+            pool.close()
+            raise
+        return Team(pool, found)
+
+    def use(self, team: Team) -> None:
+        """Between two steps: the next one is made by this team; the one before it ends. Nobody else may share the workers."""
+        assert self._owns_team
+        before, self._pool = self._pool, team.pool
+        self.compiled[:] = team.compiled
+        before.close()
 
     def fill_tables(self, batch: StepBatch) -> npt.NDArray[np.int32]:
         """The block tables of a batch as programs take them, [n_groups, n_seqs, blocks]; overwritten by the next."""

@@ -9,10 +9,8 @@ from functools import partial
 
 from engine.arch.spec import HeadMatrices
 from engine.errors import Cancelled, OutOfMemory
-from engine.placement.options import LoadOptions
-from engine.placement.placement import Gpu, Numa, Placement, WorkerPlan
-from engine.program.lane_ops import LaneEmbed, LaneOp, LaneRows
-from engine.program.lane_transfer import LaneRecv, LaneSend
+from engine.placement.placement import Gpu, Numa, Placement
+from engine.program.lane_ops import LaneOp
 from engine.program.plan import Plan
 from engine.runtime.buckets import lower_all
 from engine.runtime.build import (
@@ -42,9 +40,7 @@ from engine.runtime.source import Building, ModelSource
 from engine.runtime.states import StatePool, plan_slots
 from engine.runtime.stream_choice import StreamChoice
 from engine.runtime.stream_plan import load_of, streamed_plan, without_room
-
-FETCHERS = 4
-LEFT_TO_DRIVERS = 2
+from engine.runtime.workers import workers_beside
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,20 +231,6 @@ def _tune(brings: Sequence[ExpertStream], choice: StreamChoice, building: Buildi
     except Cancelled:
         if building.abort.is_set or building.abort is building.steps:
             raise
-
-
-def workers_beside(workers: WorkerPlan, ops: Sequence[LaneOp], options: LoadOptions, devices: Sequence[GpuDevice]) -> WorkerPlan:
-    """Who works beside GPUs: a few where there is nothing but rows of the embedding to fetch, which every token waits for.
-
-    Unless a number was asked for, two cores are left to the driver of real GPUs and to the thread that waits for a device. With
-    all of them spinning, an exchange takes twenty times as long.
-    """
-    if all(isinstance(op, LaneEmbed | LaneRows | LaneSend | LaneRecv) for op in ops):
-        return WorkerPlan(workers.cores[:FETCHERS])
-    if options.n_threads or all(device.emulated for device in devices):
-        return workers
-    too_many = max(0, LEFT_TO_DRIVERS - len(workers.kept))
-    return WorkerPlan(workers.cores[: max(1, len(workers.cores) - too_many)], workers.kept)
 
 
 def _bring(

@@ -66,6 +66,8 @@ class LoadedModel:
         runner = self.executor
         self.experts = ExpertTally(runner.choices.moe) if runner is not None and runner.choices.moe.layers else None
         """How often each expert was passed, wherever they lay; None: the model has none, or is the reference."""
+        self.workers_chosen = bool(source.options.n_threads)
+        """Whether somebody asked for as many workers as there are."""
         self.usual_step_s = 0.0
         """What a step of decoding takes, of late."""
 
@@ -116,6 +118,15 @@ class LoadedModel:
         self._used_at = time.monotonic()
         return logits
 
+    def rehearse(self, batch: StepBatch) -> float:
+        """Seconds of a step that is no answer's, and that nothing counts. Raises as `step` does."""
+        started = time.perf_counter()
+        self._stepper.step(batch)
+        taken = time.perf_counter() - started
+        self.source.weights.check_lost()
+        self._used_at = time.monotonic()
+        return taken
+
     def _took(self, batch: StepBatch, seconds: float) -> None:
         if self._move is not None:
             self._move.stepped(batch, seconds)
@@ -159,6 +170,11 @@ class LoadedModel:
         everywhere = everything(self.cache_groups, self.state_slots[0])
         self._move = Move(self, target, live or (lambda: everywhere), wake)
         return self._move
+
+    @property
+    def moving(self) -> bool:
+        """Whether it is on its way to another placement."""
+        return self._move is not None
 
     def end_move(self) -> None:
         """After a move is over. Raises what ended it: the model lies as it did."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from engine.arch.spec import ModelSpec
 from engine.estimate.states import snapshot_budget_of
+from engine.estimate.tuned import Tuned
 from engine.gguf.info import GgufFile
 from engine.graph.ops import Graph
 from engine.hardware.machine import Machine
@@ -25,7 +26,7 @@ Progress = Callable[[str, int, int], None]
 @dataclass(frozen=True, slots=True)
 class ModelSource:
     """n_ctx: tokens of a sequence; types: ggml type ids of the matrices that lanes multiply with; machine: as it was before
-    anything of the model was in memory."""
+    anything of the model was in memory; tuned: what `options` have from an earlier sweep over numbers of workers."""
 
     file: GgufFile
     spec: ModelSpec
@@ -36,6 +37,7 @@ class ModelSource:
     ropes: RopeTables
     types: Mapping[str, int]
     machine: Machine
+    tuned: Tuned | None = None
 
     @property
     def chunk(self) -> int:

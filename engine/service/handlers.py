@@ -34,6 +34,7 @@ from engine.service.loaded import Loaded, holdings_of, load, open_file
 from engine.service.migration import Migration
 from engine.service.sensor_feed import SensorFeed
 from engine.service.state import State
+from engine.service.worker_handlers import WORKER_HANDLERS
 from engine.session.channels import decoder_for
 
 
@@ -59,6 +60,8 @@ def handle_load(state: State, command: LoadModel) -> None:
             state.emit(ModelUnloaded(command.request_id))
         raise
     state.tell_feed()
+    if state.loaded.info.tuned:
+        state.emit(Notice(command.request_id, state.loaded.info.tuned))
     state.emit(ModelReady(command.request_id, state.loaded.info))
     state.emit(Finished(command.request_id, "done"))
 
@@ -99,6 +102,9 @@ def handle_cancel(state: State, command: Cancel) -> None:
         state.loaded.session.cancel(command.target)
     if state.migration is not None and state.migration.request_id == command.target:
         state.migration.cancel()
+    if state.tuning is not None and state.tuning.request_id == command.target:
+        tuning, state.tuning = state.tuning, None
+        tuning.cancel()
     state.emit(Finished(command.request_id, "done"))
 
 
@@ -118,6 +124,8 @@ def handle_apply(state: State, command: ApplyPlacement) -> None:
     """Sets off to another placement; the migration ends the request."""
     loaded = _loaded(state)
     loaded.model.check_identity()
+    if state.tuning is not None:
+        state.tuning.rest()
     state.migration = Migration(command.request_id, loaded, command.placement, state.emit, state.mailbox.nudge)
 
 
@@ -156,4 +164,5 @@ _HANDLERS: dict[type[Command], Callable[[State, Any], None]] = {
     ApplyPlacement: handle_apply,
     AskHoldings: handle_holdings,
     **EXPERT_HANDLERS,
+    **WORKER_HANDLERS,
 }

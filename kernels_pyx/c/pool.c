@@ -20,6 +20,8 @@ typedef struct {
     pthread_t thread;
     int index;
     int32_t core;
+    int refused; // errno
+    _Atomic pid_t tid;
 } worker;
 
 struct ld_pool {
@@ -79,16 +81,30 @@ static int await_job(ld_pool *p, int64_t last) {
     }
 }
 
+// By whoever makes the team: so that it knows at once what was refused. Returns an errno.
+static int pin(pthread_t thread, int32_t core) {
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    if (core < 0) return 0;
+    if (core >= CPU_SETSIZE) return EINVAL;
+    CPU_SET(core, &set);
+    return pthread_setaffinity_np(thread, sizeof set, &set);
+}
+
+// Whether the calling thread might be pinned there: an errno. Its mask stays as it is.
+static int try_core(int32_t core) {
+    cpu_set_t own;
+    if (core < 0 || sched_getaffinity(0, sizeof own, &own)) return 0;
+    int refused = pin(pthread_self(), core);
+    if (!refused) sched_setaffinity(0, sizeof own, &own);
+    return refused;
+}
+
 static void *worker_main(void *self) {
     worker *w = self;
     ld_pool *p = w->pool;
     int64_t last = 0;
-    if (w->core >= 0) {
-        cpu_set_t set;
-        CPU_ZERO(&set);
-        CPU_SET(w->core, &set);
-        pthread_setaffinity_np(pthread_self(), sizeof set, &set); // refused: it runs where the system likes
-    }
+    atomic_store(&w->tid, (pid_t)syscall(SYS_gettid));
     while (await_job(p, last))
         if (enter(p, &last)) {
             run_flushed(p->job, p->arg, w->index);
@@ -119,11 +135,14 @@ ld_pool *ld_pool_new(int n_workers, const int32_t *cores, int64_t spin_us) {
     sigdelset(&all, SIGILL);
     sigdelset(&all, SIGFPE);
     pthread_sigmask(SIG_SETMASK, &all, &before);
+    p->workers[0] = (worker){.pool = p, .core = cores[0], .refused = try_core(cores[0])};
     int error = 0;
-    for (int i = 1; i < n_workers && !error; i++) {
+    for (int i = 1; i < n_workers; i++) {
         p->workers[i] = (worker){.pool = p, .index = i, .core = cores[i]};
         error = pthread_create(&p->workers[i].thread, NULL, worker_main, &p->workers[i]);
-        if (!error) p->n_started++;
+        if (error) break;
+        p->n_started++;
+        p->workers[i].refused = pin(p->workers[i].thread, cores[i]);
     }
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (error) {
@@ -134,16 +153,29 @@ ld_pool *ld_pool_new(int n_workers, const int32_t *cores, int64_t spin_us) {
     return p;
 }
 
+// The mask of the caller is its own between jobs: threads that it starts inherit it, and others ask it for what may be used.
+// Returns 1 when it was changed.
+static int pin_caller(const ld_pool *p, cpu_set_t *own) {
+    const worker *caller = &p->workers[0];
+    return caller->core >= 0 && !caller->refused && !sched_getaffinity(0, sizeof *own, own) && !pin(pthread_self(), caller->core);
+}
+
 void ld_pool_run(ld_pool *p, ld_job job, void *arg) {
+    cpu_set_t own;
+    int pinned = pin_caller(p, &own);
     p->job = job;
     p->arg = arg;
     atomic_fetch_add(&p->gate, GENERATION);
     if (p->n_started) wake_all(p);
     run_flushed(job, arg, 0);
     atomic_fetch_add(&p->gate, GENERATION);
-    if (getpid() != p->owner) return; // forked: nobody else is here
-    for (int64_t spins = 0; atomic_load(&p->gate) & INSIDE_MASK;) ld_relax(&spins);
+    if (getpid() == p->owner) // else forked: nobody else is here
+        for (int64_t spins = 0; atomic_load(&p->gate) & INSIDE_MASK;) ld_relax(&spins);
+    if (pinned) sched_setaffinity(0, sizeof own, &own);
 }
+
+int ld_pool_refused(const ld_pool *p, int worker) { return p->workers[worker].refused; }
+pid_t ld_pool_thread(const ld_pool *p, int worker) { return atomic_load(&p->workers[worker].tid); }
 
 void ld_pool_free(ld_pool *p) {
     if (getpid() == p->owner) {

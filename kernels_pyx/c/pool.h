@@ -7,13 +7,17 @@
 #include <immintrin.h>
 #include <sched.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 typedef struct ld_pool ld_pool;
 typedef void (*ld_job)(void *arg, int worker);
 
-// n_workers >= 1 counts the caller, who is worker 0. cores[i] is the core worker i is pinned to, -1 = not pinned; cores[0] is
-// not used. spin_us: how long a worker spins before it parks. NULL with errno set when threads cannot be made.
+// n_workers >= 1 counts the caller, who is worker 0. cores[i] is the core worker i is pinned to, -1 = not pinned; the caller is
+// pinned while it is inside a job. spin_us: how long a worker spins before it parks. NULL with errno set when threads cannot be made.
 ld_pool *ld_pool_new(int n_workers, const int32_t *cores, int64_t spin_us);
+// 0, or the errno with which the system refused the core of a worker, who then runs where the system likes.
+int ld_pool_refused(const ld_pool *pool, int worker);
+pid_t ld_pool_thread(const ld_pool *pool, int worker); // its thread id; 0 = the caller, or it has not begun yet
 void ld_pool_run(ld_pool *pool, ld_job job, void *arg);
 // Ends and joins the threads. In a forked child, which has none of them, only frees the memory.
 void ld_pool_free(ld_pool *pool);

@@ -2,7 +2,7 @@
 
 Run as `python -m tests.bench.gpu_estimate OUT.json [SECTION ...]` on a machine with a GPU, from a checkout. It measures the
 machine, loads hybrid and full placements of small synthetic models, and random placements under a limit on this process that is
-exactly what was predicted for them. All together takes less than 200 s: `speed` stops after SPEED_S, `capacity` after CAPACITY_S.
+exactly what was predicted for them. All together takes less than 300 s: `speed` stops after SPEED_S, `capacity` after CAPACITY_S.
 With LAYERDECK_GPU=emulate:1 it shows that it works where there is none.
 """
 
@@ -50,7 +50,7 @@ PLACEMENTS = (
 )
 """(model, layers, flags); the first of a model takes longest, its kernels are compiled."""
 N_DECODE, PROMPT, CHUNKS = 32, 512, 3
-SPEED_S, CAPACITY_S = 105.0, 35.0
+SPEED_S, CAPACITY_S = 105.0, 140.0
 TRIALS = 20
 TOLERANCE = 150 << 20
 """Bytes by which a device may differ from its prediction, or 2 % of it."""

@@ -1,13 +1,15 @@
 """What the engine tells of its own work on a real GPU: shares of a token by device, waits by the card's clock, traffic of links.
 
-Run as `python -m tests.bench.gpu_work MODEL [FLAGS] [OUT.json]` on a machine with a GPU, e.g. with '-ngl 99 -ot exps=CPU'. It
-loads the model, answers for some seconds while sensors are watched, and prints the figures beside those of the driver.
+Run as `python -m tests.bench.gpu_work MODEL [FLAGS] [OUT.json]` on a machine with a GPU, e.g. with '-ngl 99 -ot exps=CPU'. MODEL:
+a file, or KIND:LAYERS of a synthetic one that is written first. It loads the model, answers for some seconds while sensors are
+watched, and prints the figures beside those of the driver.
 """
 
 from __future__ import annotations
 
 import json
 import sys
+import tempfile
 import threading
 from dataclasses import asdict
 from pathlib import Path
@@ -16,6 +18,7 @@ from engine.api.commands import Command, Generate, LoadModel, WatchSensors
 from engine.api.events import Counters, Event, Failed, Finished, Sensors
 from engine.api.values import LoadOptions, RequestId, SamplingParams
 from engine.service.engine import Engine
+from tests.bench.synthetic import write_synthetic
 
 N_TOKENS = 600
 
@@ -48,9 +51,14 @@ class Listener:
 def main() -> int:
     """Measures, and writes what it found."""
     listener = Listener()
+    path = sys.argv[1]
+    if not Path(path).exists():
+        kind, layers = path.split(":")
+        path = str(Path(tempfile.mkdtemp()) / "model.gguf")
+        write_synthetic(kind, Path(path), int(layers), words=True)
     engine = Engine(listener)
     placement = sys.argv[2] if len(sys.argv) > 2 else ""
-    listener.run(engine, LoadModel(RequestId("load"), sys.argv[1], LoadOptions(n_ctx=2048, placement=placement)))
+    listener.run(engine, LoadModel(RequestId("load"), path, LoadOptions(n_ctx=2048, placement=placement)))
     listener.run(engine, WatchSensors(RequestId("watch"), 0.5))
     sampling = SamplingParams(max_tokens=N_TOKENS, temperature=0.0)
     listener.run(engine, Generate(RequestId("answer"), prompt="Count: 1, 2, 3,", sampling=sampling, ignore_eog=True))

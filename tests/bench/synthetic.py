@@ -1,5 +1,5 @@
 """Models of the shape and size of real ones, for speed and memory: random blocks under sane scales, and a tokenizer that says it
-is none, without which other engines refuse the file.
+is none, without which other engines refuse the file; or one of bytes and made-up words, for what answers text.
 
 Embeddings are large, what is added to the residual stream small, router rows normal with a deviation of 0.05: so activations stay
 near 1 and routing as diverse as in trained models. With plain random weights it collapses to a few experts and prefill looks
@@ -19,9 +19,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from engine.gguf import types
 from engine.gguf.types import TYPE_IDS
 from engine.quants.formats import BY_NAME
-from tests.helpers.gguf_builder import pair, string
+from tests.helpers.gguf_builder import array_of, byte_alphabet, pair, string
 
 ALIGN = 32
 POOL_BYTES = 64 << 20
@@ -67,12 +68,12 @@ Row = tuple[str, str, tuple[int, ...]]
 """Name, format, shape with ne0 first."""
 
 
-def write_synthetic(kind: str, path: Path, layers: int | None = None) -> int:
-    """Writes a model in Q4_K_M; the bytes of its tensors. layers: fewer than the real model has."""
+def write_synthetic(kind: str, path: Path, layers: int | None = None, *, words: bool = False) -> int:
+    """Writes a model in Q4_K_M; the bytes of its tensors. layers: fewer than the real model has. words: with a tokenizer."""
     shape = SHAPES[kind]
     n = layers or shape.layers
     rows = list(_rows(shape, n))
-    metadata = _metadata(shape, n)
+    metadata = _metadata(shape, n) | (_words(shape.vocab) if words else {})
     infos, at, places = [], 0, []
     for name, fmt, dims in rows:
         size = _nbytes(fmt, dims)
@@ -230,3 +231,14 @@ def _metadata(s: Shape, layers: int) -> dict[str, Any]:
         "tokenizer.ggml.model": "none",
     }
     return general | {f"{s.architecture}.{key}": value for key, value in own.items()}
+
+
+def _words(n_vocab: int) -> dict[str, Any]:
+    """A byte-level tokenizer: every byte, then words that no text is cut into."""
+    return {
+        "tokenizer.ggml.model": "gpt2",
+        "tokenizer.ggml.pre": "qwen2",
+        "tokenizer.ggml.tokens": array_of(types.STRING, byte_alphabet() + [f"t{i}" for i in range(n_vocab - 256)]),
+        "tokenizer.ggml.token_type": array_of(types.INT32, [1] * n_vocab),
+        "tokenizer.ggml.merges": array_of(types.STRING, ["t e"]),
+    }

@@ -11,6 +11,8 @@ import pytest
 from engine.arch.registry import build_spec
 from engine.gguf.reader import read_gguf
 from engine.placement.options import LoadOptions
+from engine.tokenizer.build import Tokenizer
+from engine.tokenizer.vocab import Vocab
 from tests.bench import synthetic
 from tests.helpers.golden_models import batch
 from tests.helpers.runs import open_model
@@ -36,3 +38,13 @@ def test_a_small_one_of_each_kind(kind: str, tmp_path: Path, monkeypatch: pytest
     model.close()
     assert 0.2 < logits.std() < 5
     assert len(np.unique(logits.argmax(axis=1))) > 8
+
+
+def test_one_that_answers_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    small = replace(synthetic.SHAPES["qwen3-8b"], embd=256, ff=512, heads=4, kv_heads=2, vocab=512)
+    monkeypatch.setitem(synthetic.SHAPES, "qwen3-8b", small)
+    monkeypatch.setattr(synthetic, "POOL_BYTES", 1 << 20)
+    path = tmp_path / "model.gguf"
+    synthetic.write_synthetic("qwen3-8b", path, layers=2, words=True)
+    tokenizer = Tokenizer(Vocab.from_gguf(read_gguf(path)))
+    assert tokenizer.decode(tokenizer.encode("Count: 1", special=False, bos=True)) == b"Count: 1"

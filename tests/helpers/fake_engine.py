@@ -186,6 +186,11 @@ class FakeEngine:
         """The commands of one kind, in order."""
         return [command for command in self.commands if isinstance(command, kind)]
 
+    def tell(self, *events: Event) -> None:
+        """Says something that no script holds, as readings are."""
+        for event in events:
+            self._emit(event)
+
     # --- the thread --------------------------------------------------------------------------------------------------
 
     def _emit(self, event: Event) -> None:

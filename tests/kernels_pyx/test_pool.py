@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 
@@ -32,6 +33,28 @@ def test_thousands_of_teams() -> None:
             assert pool.tally(5) == 5
         pool.close()
     assert psutil.Process().num_threads() == before
+
+
+def test_workers_are_pinned_and_say_where_not() -> None:
+    here = sorted(os.sched_getaffinity(0))
+    pool = Pool([here[-1], here[0], here[-1]])
+    assert pool.tally(1000) == 1000
+    deadline = time.monotonic() + 2
+    while 0 in pool.threads and time.monotonic() < deadline:
+        time.sleep(0.001)
+    assert [os.sched_getaffinity(thread) for thread in pool.threads] == [{here[0]}, {here[-1]}]
+    assert (pool.refused, os.sched_getaffinity(0)) == ((), set(here))  # the caller's mask is its own
+    pool.close()
+    assert pool.threads == ()
+
+
+def test_cores_that_are_not_there_are_refused_and_the_team_works() -> None:
+    absent = [1023, 5000]  # beyond what is on, and beyond the system's set of processors
+    for cores in ([-1, *absent], [absent[0], -1]):
+        pool = Pool(cores)
+        assert pool.refused == tuple((core, errno.EINVAL) for core in cores if core in absent)
+        assert pool.tally(1000) == 1000
+        pool.close()
 
 
 def test_idle_team_parks_and_uses_no_cpu() -> None:

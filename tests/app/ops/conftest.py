@@ -15,6 +15,7 @@ from app.bridge.ui_thread import UiThread
 from app.ops.chat_ops import ChatOps, Trouble, Turn, Undo
 from app.ops.context_ops import ContextUse
 from app.ops.model_ops import ModelOps
+from app.ops.monitor_ops import MonitorOps
 from app.settings.store import SettingsStore
 from app.store.chat_store import ChatStore
 from app.store.rows import MessageRow
@@ -37,6 +38,8 @@ class Bench:
     undos: list[Undo]
     troubles: list[Trouble]
     contexts: list[ContextUse]
+    monitors: MonitorOps
+    notices: list[str]
 
     def load(self, path: str = "/m.gguf") -> None:
         """Loads a model and waits for it."""
@@ -71,13 +74,16 @@ def bench(qtbot: QtBot, tmp_path: Path) -> Iterator[Bench]:
     worker = ThreadPoolExecutor(1)
     chats = ChatOps(store, bridge, settings, ui)
     models = ModelOps(bridge, settings, ui, worker)
-    made = Bench(qtbot, engine, bridge, store, settings, chats, models, [], [], [], [], [])
+    monitors = MonitorOps(bridge, settings, ui, store, tmp_path / "recordings")
+    made = Bench(qtbot, engine, bridge, store, settings, chats, models, [], [], [], [], [], monitors, [])
+    monitors.notice.connect(made.notices.append)
     chats.turn_begun.connect(made.turns.append)
     chats.updated.connect(made.rows.append)
     chats.undoable.connect(made.undos.append)
     chats.troubled.connect(made.troubles.append)
     chats.context_used.connect(made.contexts.append)
     yield made
+    monitors.close()
     ui.close()
     bridge.close()
     store.close()

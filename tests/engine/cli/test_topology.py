@@ -46,7 +46,7 @@ def test_threads_are_a_number_or_a_list() -> None:
     assert threads("0-7,16-23") == (16, (*range(8), *range(16, 24)))
 
 
-@pytest.mark.parametrize("text", ["-1", "0-", "1,x", "a", "9-3"])
+@pytest.mark.parametrize("text", ["-1", "0-", "1,x", "a", "9-3", "0-3,3", "1,2,1"])
 def test_threads_that_are_neither_are_refused(text: str) -> None:
     from argparse import ArgumentTypeError
 

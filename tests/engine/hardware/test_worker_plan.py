@@ -84,7 +84,10 @@ def test_chosen_processors_work_and_others_are_refused(unpacked: Path) -> None:
     found = read_topology(machines.unpack("epyc7b13_2s", unpacked))
     assert plan_cores(found, cpus=(16, 0, 1)).workers == (0, 1, 16)
     assert "share 1 cores" in plan_cores(found, cpus=(0, 128)).notes[0]
-    with pytest.raises(InvalidRequest, match="256-257"):
+    with pytest.raises(InvalidRequest, match=r"processors 256-257 are not in this machine; this program may use 0-255$"):
         plan_cores(found, cpus=(0, 256, 257))
-    with pytest.raises(InvalidRequest, match="64-67,192-195"):
+    off = replace(found, cpus=found.cpus[:-1], allowed_cpus=found.allowed_cpus[:-1])
+    with pytest.raises(InvalidRequest, match=r"processor 255 is switched off; this program may use 0-254$"):
+        plan_cores(off, cpus=(0, 255))
+    with pytest.raises(InvalidRequest, match=r"processor 0 is outside the set .*; this program may use 64-67,192-195$"):
         plan_cores(read_topology(machines.unpack("container_cpuset", unpacked)), cpus=(0,))

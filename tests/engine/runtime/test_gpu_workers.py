@@ -19,7 +19,7 @@ def test_cores_are_left_to_real_gpus_and_fetching_rows_takes_few(monkeypatch: py
     import torch
 
     from engine.runtime.gpu import GpuDevice
-    from engine.runtime.gpu_loader import workers_beside
+    from engine.runtime.workers import workers_beside
 
     team, x = WorkerPlan(tuple(range(16))), Buffer("x", 8)
     played = GpuDevice(0, "emulated GPU", torch.device("cpu"), 1 << 30, emulated=True)

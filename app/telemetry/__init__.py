@@ -1,0 +1,1 @@
+"""What the monitors remember: names of gauges, the last half hour, recordings, what is kept with a message. No Qt."""
