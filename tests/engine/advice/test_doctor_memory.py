@@ -10,6 +10,7 @@ import pytest
 from engine.advice.doctor.counters import Counters
 from engine.advice.doctor.dimms import read_modules
 from engine.advice.doctor.facts import ModelFacts
+from engine.hardware.snapshot import CpuSample, HardwareSnapshot, NodeSample
 from tests.helpers import machines
 from tests.helpers.doctoring import cpus, made, says
 
@@ -38,6 +39,17 @@ def test_room_for_the_model(tmp_path: Path) -> None:
     assert mapped.status == "warn"
     loaded = ModelFacts(MODEL, cpu_bytes=60 * GIB, is_loaded=True)
     assert says("D-MEM-1", tmp_path, model=loaded).status == "pass"
+
+
+def test_room_on_each_node(tmp_path: Path) -> None:
+    made(tmp_path, ROOM)
+    nodes = (NodeSample(0, free_bytes=20 * GIB, file_cache_bytes=GIB), NodeSample(1, free_bytes=4 * GIB))
+    snapshot = HardwareSnapshot(0.0, CpuSample("CPU", (), None), 0, 0, 0, nodes=nodes)
+    planned = ModelFacts(MODEL, cpu_bytes=20 * GIB, node_bytes=((0, 10 * GIB), (1, 10 * GIB)))
+    found = says("D-MEM-1", tmp_path, model=planned, snapshot=snapshot)
+    assert (found.status, "Node 1 has 6.4 GB too little" in found.why) == ("warn", True)
+    even = ModelFacts(MODEL, cpu_bytes=14 * GIB, node_bytes=((0, 10 * GIB), (1, 4 * GIB)))
+    assert says("D-MEM-1", tmp_path, model=even, snapshot=snapshot).status == "pass"
 
 
 def test_room_within_a_control_group(tmp_path: Path) -> None:
