@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from PySide6.QtCore import QEvent, QSettings, Qt, QTimer
 from PySide6.QtGui import QCloseEvent, QHideEvent, QResizeEvent, QShowEvent
-from PySide6.QtWidgets import QFileDialog, QHBoxLayout, QMainWindow, QStackedWidget, QWidget
+from PySide6.QtWidgets import QHBoxLayout, QMainWindow, QStackedWidget, QWidget
 
 import engine
 from app.actions.registry import ActionRegistry, Condition
@@ -22,9 +24,16 @@ from app.welcome.welcome_page import WelcomePage
 from app.widgets.buttons import PushButton
 from app.widgets.rail import Rail
 from app.widgets.toast import Toast
+from app.windows import rail_pages
 from app.windows.chat_controller import ChatController
+from app.windows.doctor_door import DoctorDoor
+from app.windows.doctor_links import DoctorLinks
+from app.windows.file_dialogs import ask_for_folder, ask_for_model
 from app.windows.model_picker import open_model_picker
+from app.windows.monitors_door import MonitorsDoor
+from app.windows.page_door import PageDoor
 from app.windows.palette import open_palette
+from app.windows.pane_steps import step_pane
 from app.windows.parts import Parts
 from app.windows.placement_door import PlacementDoor
 from app.windows.stall_watch import StallWatch
@@ -50,9 +59,7 @@ class MainWindow(QMainWindow):
         self.setWindowTitle("Layerdeck")
         self.setMinimumSize(*MINIMUM)
         self._rail = Rail(self)
-        self._rail.add_page("chat", tr("Window", "Chat"), "message-square", "Ctrl+1")
-        self._rail.add_page("placement", tr("Window", "Placement"), "layout-grid", "Ctrl+2")
-        self._rail.add_page("settings", tr("Window", "Settings"), "settings", "Ctrl+,")
+        rail_pages.fill(self._rail)
         self._rail.set_current("chat")
         self.page = ChatPage(self)
         self.welcome = WelcomePage(self)
@@ -60,6 +67,12 @@ class MainWindow(QMainWindow):
         self._stack.addWidget(self.page)
         self._stack.addWidget(self.welcome)
         self.placement = PlacementDoor(parts, self)
+        self.doctor = DoctorDoor(parts, self)
+        self.doors: dict[str, PageDoor[Any]] = {
+            "placement": self.placement,
+            "monitors": MonitorsDoor(parts, self),
+            "doctor": self.doctor,
+        }
         self._toast = Toast(self._stack)
         self.controller = ChatController(self.page, parts.store, parts.chats, parts.models, parts.bridge, parts.settings, self)
         self._welcome = WelcomeController(self.welcome, parts.models, parts.monitors, parts.paths, self)
@@ -67,6 +80,7 @@ class MainWindow(QMainWindow):
         self.actions_ = ActionRegistry(self, ACTIONS, self._handlers())
         self._lay_out()
         self._connect()
+        DoctorLinks(self, self._rail)
         self._apply_view_settings()
         self._refresh_actions()
         self._restore_state()
@@ -89,22 +103,21 @@ class MainWindow(QMainWindow):
         page.header.model_clicked.connect(self._pick_model)
         page.header.side_panel_toggled.connect(lambda on: self._set_setting("chat.side_panel", on))
         page.file_dropped.connect(self.load)
-        self.controller.notice.connect(self.show_notice)
-        self._stalls.stalled.connect(self.show_notice)
         self.controller.undoable.connect(self._on_undoable)
         self.controller.shown_changed.connect(self._refresh_actions)
-        self._welcome.started.connect(self._on_started)
-        self.placement.notice.connect(self.show_notice)
+        self._welcome.started.connect(self.load)
         self.placement.pick_requested.connect(self._pick_model)
-        self.placement.shown_changed.connect(self._refresh_actions)
-        self.placement.made.connect(self._stack.addWidget)
+        for door in self.doors.values():
+            door.notice.connect(self.show_notice)
+            door.shown_changed.connect(self._refresh_actions)
+            door.made.connect(self._stack.addWidget)
         self.controller.errors.room_wanted.connect(self._on_room_wanted)
         self.welcome.open_file_requested.connect(self._open_model_file)
         self.welcome.folder_requested.connect(self._add_model_folder)
-        for told in (parts.models.failed, parts.models.notice, parts.monitors.notice):
+        ops = parts.models.failed, parts.models.notice, parts.monitors.notice
+        for told in (self.controller.notice, self._stalls.stalled, *ops):
             told.connect(self.show_notice)
         parts.bridge.state_changed.connect(self._on_engine_changed)
-        parts.monitors.read.connect(page.side_panel.set_snapshot)
         parts.settings.listen(self._on_setting)
 
     def _handlers(self) -> dict[str, Callable[[], object]]:
@@ -112,7 +125,7 @@ class MainWindow(QMainWindow):
         return {
             "open_model_file": self._open_model_file,
             "add_model_folder": self._add_model_folder,
-            "settings": lambda: self._open_preferences(None),
+            "settings": self.show_settings,
             "quit": self._on_close,
             "new_chat": self._new_chat,
             "stop": controller.stop,
@@ -129,14 +142,14 @@ class MainWindow(QMainWindow):
             "unload_model": models.unload,
             "palette": self._open_palette,
             "chat_page": self.show_chat,
-            "placement_page": self.show_placement,
-            **self.placement.handlers(),
+            **{f"{key}_page": partial(self.show_page, key) for key in self.doors},
+            **{name: run for door in self.doors.values() for name, run in door.handlers().items()},
             "search_chats": self._search_chats,
             "toggle_list": lambda: self._toggle("chat.show_list"),
             "toggle_side_panel": lambda: self._toggle("chat.side_panel"),
             "next_pane": lambda: self._step_pane(1),
             "previous_pane": lambda: self._step_pane(-1),
-            "shortcuts": lambda: self._open_preferences(SHORTCUTS),
+            "shortcuts": lambda: self.show_settings(SHORTCUTS),
         }
 
     # --- start and end -----------------------------------------------------------------------------------------------
@@ -144,6 +157,7 @@ class MainWindow(QMainWindow):
     def start(self, model: str | None, *, load_last: bool) -> None:
         """What happens once the window is up: the given model, else the last one, else the welcome page."""
         self._parts.models.scan_folders()
+        self.doctor.start()
         unfinished = self._parts.store.unfinished_chat()
         if unfinished is not None:
             self.controller.open_chat(unfinished)
@@ -197,16 +211,16 @@ class MainWindow(QMainWindow):
         self._show(self.page, "chat")
         self.page.composer.focus()
 
-    def show_placement(self) -> None:
-        """The placement page."""
-        page = self.placement.controller().page
-        self._show(page, "placement")
-        page.setFocus(Qt.FocusReason.OtherFocusReason)
+    def show_page(self, key: str) -> None:
+        """A page behind a door."""
+        self._show(self.doors[key].controller().view, key)
+        self.doors[key].focus()
 
     def _show(self, page: QWidget, key: str) -> None:
         self._stack.setCurrentWidget(page)
         self._rail.set_current(key)
-        self.placement.shown(self._is_placing())
+        for door in self.doors.values():
+            door.shown(door.is_page(page))
         self._refresh_actions()
         self._watch_sensors()
 
@@ -230,8 +244,9 @@ class MainWindow(QMainWindow):
 
     def _toast_in_view(self) -> Toast:
         """On the chat page it stays clear of the composer."""
-        if self._is_placing():
-            return self.placement.toast
+        door = self._door()
+        if door is not None:
+            return door.toast
         return self.page.toast if self._stack.currentWidget() is self.page else self._toast
 
     def show_store_trouble(self, error: StoreError | None) -> None:
@@ -243,9 +258,9 @@ class MainWindow(QMainWindow):
 
     def _on_page_requested(self, key: str) -> None:
         if key == "settings":
-            self._open_preferences(None)
-        elif key == "placement":
-            self.show_placement()
+            self.show_settings()
+        elif key in self.doors:
+            self.show_page(key)
         elif self._stack.currentWidget() is not self.welcome:
             self.show_chat()
 
@@ -258,20 +273,9 @@ class MainWindow(QMainWindow):
         self.show_chat()
         self.page.list.focus_search()
 
-    def _on_started(self, path: str) -> None:
-        self.load(path)
-
     def _step_pane(self, step: int) -> None:
         page = self.page
-        panes = [pane for pane in (page.list, page.transcript, page.composer, page.side_panel) if pane.isVisible()]
-        at = next((i for i, pane in enumerate(panes) if pane.isAncestorOf(self.focusWidget()) or pane is self.focusWidget()), 0)
-        target = panes[(at + step) % len(panes)]
-        if target is page.composer:
-            page.composer.focus()
-        else:
-            target.setFocus(Qt.FocusReason.ShortcutFocusReason)
-            if not target.hasFocus():
-                target.focusNextChild()
+        step_pane((page.list, page.transcript, page.composer, page.side_panel), self.focusWidget(), step)
 
     # --- dialogs -----------------------------------------------------------------------------------------------------
 
@@ -288,28 +292,22 @@ class MainWindow(QMainWindow):
             self,
             self._parts.models.models(),
             model.path if model is not None else "",
-            self.placement.open if self._is_placing() else self.load,
+            self._take_model(),
             lambda action_id: self.actions_.action(action_id).trigger(),
         )
 
     def _open_model_file(self) -> None:
-        last = self._parts.settings.values.engine.last_model
-        folder = str(Path(last).parent if last else Path.home())
-        dialog = QFileDialog(self, tr("Window", "Open a model"), folder, tr("Window", "Models (*.gguf);;All files (*)"))
-        dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-        dialog.setFileMode(QFileDialog.FileMode.ExistingFile)
-        dialog.fileSelected.connect(self.placement.open if self._is_placing() else self.load)
-        dialog.open()
+        ask_for_model(self, self._parts.settings.values.engine.last_model, self._take_model())
+
+    def _take_model(self) -> Callable[[str], None]:
+        """What a chosen model is for: the placement page plans it, all others load it."""
+        return self.placement.plan if self._door() is self.placement else self.load
 
     def _add_model_folder(self) -> None:
-        dialog = QFileDialog(self, tr("Window", "Choose a folder with models"), str(Path.home()))
-        dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-        dialog.setFileMode(QFileDialog.FileMode.Directory)
-        dialog.setOption(QFileDialog.Option.ShowDirsOnly, True)
-        dialog.fileSelected.connect(self._parts.models.add_folder)
-        dialog.open()
+        ask_for_folder(self, self._parts.models.add_folder)
 
-    def _open_preferences(self, page: str | None) -> None:
+    def show_settings(self, page: str | None = None) -> None:
+        """The settings, at a page of theirs."""
         if self._preferences is None:
             self._preferences = PreferencesDialog(self._parts.settings, ACTIONS, engine.VERSION, self)
             self._preferences.failed.connect(self.show_notice)
@@ -365,16 +363,18 @@ class MainWindow(QMainWindow):
             holding.add("can_stop")
         if state.model is not None:
             holding.add("model_loaded")
-        if self._is_placing():
-            holding |= self.placement.conditions()
+        door = self._door()
+        if door is not None:
+            holding |= door.conditions()
         self.actions_.set_conditions(frozenset(holding))
 
     def _on_room_wanted(self, sentence: str) -> None:
-        self.show_placement()
+        self.show_page("placement")
         self.placement.controller().make_room(sentence)
 
-    def _is_placing(self) -> bool:
-        return self.placement.is_page(self._stack.currentWidget())
+    def _door(self) -> PageDoor[Any] | None:
+        page = self._stack.currentWidget()
+        return next((door for door in self.doors.values() if door.is_page(page)), None)
 
     def _on_undoable(self, undo: Undo) -> None:
         self._toast_in_view().show_message(undo.text, tr("Window", "Undo"), undo.run)

@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from PySide6.QtCore import QObject, QTimer, Signal
+from PySide6.QtWidgets import QWidget
 
 from app.actions.registry import Condition
 from app.bridge.engine_state import EngineState
@@ -22,6 +23,8 @@ from app.placement.board import PlacementBoard
 from app.placement.filter_bar import KINDS, Filter
 from app.placement.placement_page import PlacementPage
 from app.widgets.state_dot import STATE_DOTS
+from app.widgets.toast import Toast
+from app.windows.page_door import PageController
 from app.windows.placement_check import PlacementCheck
 from app.windows.placement_commands import PlacementCommands
 from app.windows.placement_compare import PlacementCompare
@@ -32,17 +35,16 @@ from app.windows.placement_menus import PlacementMenus
 from app.windows.placement_parts import PlacementParts
 from app.windows.placement_pools import PlacementPools
 from app.windows.placement_states import PlacementStates
+from app.windows.placement_use import PlacementUse
 from engine.api.events import Event, Finished
 from engine.api.pure import Numa
 from engine.api.values import ModelInfo
 
 
-class PlacementController(QObject):
-    """notice(sentence); pick_requested(): choose a model to place; shown_changed() when other actions can be done."""
+class PlacementController(PageController):
+    """pick_requested(): choose a model to place."""
 
-    notice = Signal(str)
     pick_requested = Signal()
-    shown_changed = Signal()
 
     def __init__(self, parts: PlacementParts, parent: QObject | None = None) -> None:
         super().__init__(parent)
@@ -56,6 +58,7 @@ class PlacementController(QObject):
         self.states = PlacementStates(parts, self.page, self)
         self.menus = PlacementMenus(parts, self.page, self)
         self.inspector = PlacementInspector(parts, self.board, self.page, self)
+        self.use = PlacementUse(parts, self.inspector, self.page, self)
         self.compare = PlacementCompare(parts, self.page, self)
         self.check = PlacementCheck(parts, self.page, self)
         self.commands = PlacementCommands(parts, self.page, self)
@@ -68,9 +71,8 @@ class PlacementController(QObject):
         desk, page, board, header = self.desk, self.page, self.board, self.page.header
         desk.state_changed.connect(self._refresh)
         desk.outline_changed.connect(self._on_outline_changed)
-        desk.predicted.connect(self._refresh)
-        desk.pending_changed.connect(self._refresh)
-        desk.history_changed.connect(self._refresh)
+        desk.predicted.connect(self._refresh)  # by which what is pending has been counted
+        desk.history_changed.connect(self._show_header)
         desk.notice.connect(self.notice)
         board.drag.tried.connect(self._show_summary)
         self._parts.library.runs_changed.connect(self._show_summary)
@@ -94,12 +96,32 @@ class PlacementController(QObject):
         self._parts.bridge.state_changed.connect(self._on_engine_changed)
         self._parts.bridge.happened.connect(self._on_event)
         self._parts.models.ready.connect(self._on_model_ready)
-        for part in (self.states, self.menus, self.inspector, self.compare, self.check, self.commands, self.context, self.pools):
+        for part in (
+            self.states,
+            self.menus,
+            self.inspector,
+            self.use,
+            self.compare,
+            self.check,
+            self.commands,
+            self.context,
+            self.pools,
+        ):
             part.notice.connect(self.notice)
         self.menus.reopen_requested.connect(self._reopen)
         self.context.reopen_requested.connect(lambda n_ctx: self._reopen(n_ctx=n_ctx))
 
     # --- which model -------------------------------------------------------------------------------------------------
+
+    @property
+    def view(self) -> QWidget:
+        """The page."""
+        return self.page
+
+    @property
+    def toast(self) -> Toast:
+        """Where a sentence is shown on the page."""
+        return self.page.toast
 
     def shown(self, on: bool) -> None:
         """The page came into sight or left it."""

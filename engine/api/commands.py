@@ -14,7 +14,7 @@ class LoadModel:
 
     path: a file, any shard of a split one, or a folder of one model. A path that holds no
     model of ours leaves the loaded one as it is; a later failure leaves none, which ModelUnloaded says.
-    Events: LoadProgress*, ModelReady.
+    Events: LoadProgress*, Notice?, ModelReady.
     """
 
     request_id: RequestId
@@ -102,6 +102,19 @@ class PinWorkers:
 
 
 @dataclass(frozen=True, slots=True)
+class TuneWorkers:
+    """Tries numbers of workers, and lengths of the chunks of prompts, on the loaded model: about five seconds of steps that are
+    no answer's. It rests while there are answers, with the workers from before, and leaves these behind. What was fastest is kept
+    for this model on this machine and used at the next load, unless a number is asked for. forget: drops what was kept.
+
+    One at a time. Events: TuneProgress*, WorkersTuned.
+    """
+
+    request_id: RequestId
+    forget: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class AskHoldings:
     """What the loaded model holds by now. Events: Holdings."""
 
@@ -153,6 +166,7 @@ Command = (
     | WatchSensors
     | ApplyPlacement
     | PinWorkers
+    | TuneWorkers
     | AskHoldings
     | WatchExperts
     | UsePools

@@ -16,6 +16,7 @@ from engine.api.values import (
     RequestId,
     Usage,
 )
+from engine.placement.spread import NodePolicy
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -209,14 +210,60 @@ class WorkersPinned:
 
 
 @dataclass(frozen=True, slots=True)
+class TuneProgress:
+    """done of total measurements. what: `decode` with `setting` workers, `prefill` of `setting` tokens at once, each with the
+    tokens a second that were just measured; `waiting` for answers to end or for weights to settle: None."""
+
+    request_id: RequestId
+    what: Literal["decode", "prefill", "waiting"]
+    done: int
+    total: int
+    setting: int = 0
+    tok_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TunedRate:
+    """Tokens a second with one setting, the middle of n measurements; spread: how far they lie from it, in parts of it."""
+
+    setting: int
+    tok_s: float
+    spread: float
+    n: int
+
+
+@dataclass(frozen=True, slots=True)
+class WorkersTuned:
+    """What was found, by number of workers and by tokens of a prompt at once, ascending; both () where it was forgotten.
+
+    threads, chunk: the smallest setting that is as good as the fastest, 0: none. kept: whether it is used at the next load;
+    why_not: one sentence where not.
+    """
+
+    request_id: RequestId
+    decode: tuple[TunedRate, ...]
+    prefill: tuple[TunedRate, ...]
+    threads: int
+    chunk: int
+    seconds: float
+    kept: bool
+    why_not: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Holdings:
     """Answer to AskHoldings. off_node_share: of the sampled pages of each node's memory, the part that lies on another node, None
-    where this cannot be told."""
+    where this cannot be told. node_pages: (node, sampled pages there). node_policy: how they come there; node_denied: why the
+    system does not let them be put there, one sentence, "": it does.
+    """
 
     request_id: RequestId
     holdings: tuple[HoldingInfo, ...]
     trends: tuple[HoldingTrend, ...]
     off_node_share: float | None = None
+    node_pages: tuple[tuple[int, int], ...] = ()
+    node_policy: NodePolicy = ""
+    node_denied: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,6 +308,8 @@ Event = (
     | MigrationProgress
     | PlacementApplied
     | WorkersPinned
+    | TuneProgress
+    | WorkersTuned
     | Holdings
     | ExpertCounts
     | PoolStats

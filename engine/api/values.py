@@ -20,7 +20,7 @@ from engine.hardware.snapshot import (
     SensorCost,
     why,
 )
-from engine.hardware.topology import Core, L3Group, Node, PciGpu, Topology
+from engine.hardware.topology import Core, CpuFacts, L3Group, Node, PciGpu, Topology
 from engine.hardware.work import DeviceWork, EngineSample, OpTime, TokenTrace, TraceKind, TraceSpan
 from engine.placement.options import KvType, LoadOptions, StreamExperts
 from engine.placement.placement import Placement
@@ -31,6 +31,7 @@ __all__ = [
     "ChatMessage",
     "Core",
     "CoreSample",
+    "CpuFacts",
     "CpuSample",
     "DeviceShare",
     "DeviceWork",
@@ -126,7 +127,7 @@ class ModelInfo:
     derived_bytes: of weights that loading makes beside those of the file. devices: of a loaded model, where it lies.
     placement: of a loaded model, None for one that the reference run serves. holdings: what it really holds, by device and owner.
     fallbacks: which kernels are not the fast ones for their device, one sentence each. placement_notes: those of the warnings
-    that are about the placement.
+    that are about the placement. tuned: what of workers and chunks comes from an earlier TuneWorkers, one sentence, "": nothing.
     """
 
     path: str
@@ -149,6 +150,7 @@ class ModelInfo:
     holdings: tuple[HoldingInfo, ...] = ()
     fallbacks: tuple[str, ...] = ()
     placement_notes: tuple[str, ...] = ()
+    tuned: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,7 +65,9 @@ def run(args: argparse.Namespace) -> int:
             direct.model.settle()
         options = load_options(args)
         cost = work(direct, options)
-        threads = plan_workers(options.n_threads, options.cores).n_workers
+        placed = direct.model.placement
+        workers = plan_workers(options.n_threads, options.cores) if placed is None else placed.workers  # which may be tuned
+        threads = workers.n_workers
         tests = [("pp", n, d) for d in args.d for n in args.p if n] + [("tg", n, d) for d in args.d for n in args.n if n]
         samples: dict[tuple[str, int, int], list[float]] = {test: [] for test in tests}
         slowest: dict[tuple[str, int, int], list[float]] = {test: [] for test in tests}

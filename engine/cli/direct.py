@@ -20,7 +20,7 @@ from engine.graph.build import build_graph
 from engine.runtime.cache_groups import BLOCK, ring_tables
 from engine.runtime.loader import LoadedModel, load
 from engine.runtime.step import StepBatch
-from engine.service.loaded import too_many_threads
+from engine.service.loaded import too_many_threads, tuned_sentence
 from kernels_pyx.executor import AbortFlag
 
 
@@ -79,7 +79,7 @@ def opened(args: argparse.Namespace, n_ctx: int) -> Iterator[Direct]:
     for warning in too_many_threads(options.n_threads):
         note(warning)
     model = load(file, spec, build_graph(spec), options, lambda phase, done, total: None, AbortFlag())
-    for told in model.notes:
+    for told in (*model.notes, *filter(None, (tuned_sentence(model),))):
         note(told)
     try:
         yield Direct(file, model, ring_tables(model.cache_groups, model.n_ctx))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 from engine.arch.spec import Mla, ModelSpec
@@ -16,6 +17,7 @@ from engine.gguf.groups import format_totals, group_totals, layer_counts
 from engine.gguf.info import GgufFile, unit_of
 from engine.gguf.overrides import override
 from engine.gguf.reader import read_gguf
+from engine.hardware.user_data import user_data_dir
 from engine.tokenizer.rules import check_tokenizer
 from engine.tokenizer.template_rules import check_template
 
@@ -86,6 +88,7 @@ def summarise(file: GgufFile, extra: Sequence[str] = ()) -> dict[str, Any]:
             }
             for total in formats
         ],
+        "tuned": None if spec is None else _tuned(file, spec),
     }
 
 
@@ -129,6 +132,28 @@ def _derived(file: GgufFile, spec: ModelSpec) -> list[dict[str, Any]]:
     ]
 
 
+def _tuned(file: GgufFile, spec: ModelSpec) -> dict[str, Any] | None:
+    """What `layerdeck tune` found for the model on this machine."""
+    if not any(user_data_dir().glob("tuned-*.json")):
+        return None
+    # Imported here: only whoever has tuned anything waits for the machine to be looked at.
+    from engine.estimate.tuned import load_tuned, tuned_key
+    from engine.hardware.machine import this_machine
+
+    machine = this_machine()
+    for gpus in (bool(machine.gpus), False):
+        found = load_tuned(user_data_dir(), machine, tuned_key(spec, file.file_bytes, gpus=gpus))
+        if found is not None:
+            return asdict(found)
+    return None
+
+
+def _tuned_words(tuned: dict[str, Any]) -> str:
+    chunk = tuned["prefill_chunk"]
+    prompts = "" if chunk is None else f", prompts {chunk} tokens at once"
+    return f"{tuned['n_threads']} thread{'' if tuned['n_threads'] == 1 else 's'}, {tuned['decode_tok_s']:.1f} tok/s{prompts}"
+
+
 def _table(summary: dict[str, Any], file: GgufFile) -> str:
     size = summary["file_bytes"]
     shards = f" in {len(file.shards)} files" if len(file.shards) > 1 else ""
@@ -143,6 +168,8 @@ def _table(summary: dict[str, Any], file: GgufFile) -> str:
         ("size", f"{_amount(size)}B{shards}"),
         ("tensors", f"{len(summary['tensors'])}: {quants}"),
     ]
+    if summary["tuned"]:
+        rows.append(("tuned here", _tuned_words(summary["tuned"])))
     if summary["derived"]:
         made = sum(one["bytes"] for one in summary["derived"])
         rows.append(("made at load", f"{_amount(made)}B of transposed weights in {len(summary['derived'])} tensors"))

@@ -25,6 +25,7 @@ COMMANDS = {
     "chat": "engine.cli.chat",
     "perplexity": "engine.cli.perplexity",
     "bench": "engine.cli.bench",
+    "tune": "engine.cli.tune",
     "selftest": "engine.cli.selftest",
     "estimate": "engine.cli.estimate",
     "fit": "engine.cli.estimate",

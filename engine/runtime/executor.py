@@ -18,6 +18,7 @@ from engine.runtime.measured import Crossed, StepTimes, cpu_part
 from engine.runtime.pool_keeper import PoolKeeper
 from engine.runtime.residency import Holding
 from engine.runtime.source import ModelSource
+from engine.runtime.stamps import Stamps, cpu_piece
 from engine.runtime.states import StatePool
 from engine.runtime.step import StepBatch
 from kernels_pyx.executor import AbortFlag
@@ -122,10 +123,13 @@ class Executor:
         except ValueError as error:
             raise refused(error) from error
         self.last_step_s = time.perf_counter() - started
-        if times is not None:
+        if times is not None and self.profile:
             self._times = named_times(chosen.lane, times)
+        if times is not None and self.measure:
+            ended = time.monotonic_ns()
             part, ops = cpu_part(chosen.lane, times)
-            self.measured = StepTimes((part,), ops)
+            piece = cpu_piece(chosen.lane, 0, len(chosen.lane.ops), times, ended)
+            self.measured = StepTimes((part,), ops, Stamps(ended - round(self.last_step_s * 1e9), ended, (piece,)))
         if aborted:
             raise Cancelled("the step was stopped")
         if bad_op >= 0:

@@ -30,10 +30,11 @@ from engine.runtime.gpu_logits import LogitRoom, LogitRooms
 from engine.runtime.gpu_peers import Peers
 from engine.runtime.gpu_side import GpuSide
 from engine.runtime.gpu_stream_marks import StreamTimes
-from engine.runtime.gpu_warmup import Shapes, Warmer, needs_warmth
+from engine.runtime.gpu_warmup import Warmer, needs_warmth
 from engine.runtime.measured import Crossed, StepTimes, Timing, crossing
 from engine.runtime.pool_keeper import PoolKeeper
 from engine.runtime.residency import Holding
+from engine.runtime.stamps import I64
 from engine.runtime.states import StatePool
 from engine.runtime.step import StepBatch
 from engine.runtime.stream_choice import StreamChoice
@@ -113,9 +114,9 @@ class GpuExecutor:
         """Which GPUs reach each other."""
         return self._binder.peers
 
-    def warm_up(self, progress: Callable[[int, int], None], abort: AbortFlag | None = None, also: Shapes = ()) -> None:
+    def warm_up(self, progress: Callable[[int, int], None], abort: AbortFlag | None = None) -> None:
         """See `Warmer.warm_up`. abort: None: what stops steps."""
-        self.warmer.warm_up(progress, abort or self._abort, also)
+        self.warmer.warm_up(progress, abort or self._abort)
 
     def step(self, batch: StepBatch) -> F32:
         """Logits [n_out, n_vocab] f32 of the rows that the batch names.
@@ -164,8 +165,8 @@ class GpuExecutor:
         self.last_step_s = time.perf_counter() - started
         self._count_crossed(index, n_rows)
         if self._timing is not None:
-            waited = None if bound.meeting is None else bound.meeting.waited_s()
-            self.measured = self._timing.result(self._cpu_lane(index), waited, self.last_step_s)
+            beside = None if bound.meeting is None else bound.meeting.stamps()
+            self.measured = self._timing.result(self._cpu_lane(index), beside, self.last_step_s)
         if plan.phase == "prefill":
             self._learn(n_rows, streamed=index == len(self.plans))
         if self.profile and (index < len(self.plans) or needs_warmth(self._sides)):
@@ -253,7 +254,8 @@ class GpuExecutor:
         for piece in bound.pieces:
             if self._abort.is_set:
                 raise Cancelled("the step was stopped")
-            lane, began = bound.lanes[piece.lane], time.perf_counter()
+            lane, began = bound.lanes[piece.lane], time.monotonic_ns()
+            marks: I64 | None = None
             if lane is None:
                 for one in running:
                     one.stream.synchronize()
@@ -262,13 +264,16 @@ class GpuExecutor:
             else:
                 if before is not None:
                     lane.stream.after(before.stream)
-                lane.run(piece.first, piece.end)
+                if self._timing is not None:
+                    marks = lane.run_marked(piece.first, piece.end)
+                else:
+                    lane.run(piece.first, piece.end)
                 before = lane
                 running.append(lane)
             if self._timing is not None:
                 if lane is not None:
                     lane.stream.synchronize()
-                self._timing.turn(str(bound.plan.lanes[piece.lane].device), time.perf_counter() - began)
+                self._timing.turn(bound.plan.lanes[piece.lane], piece.first, piece.end, began, marks)
         for stream in (*self._bring(bound, work), *(one.stream for one in running)):
             stream.synchronize()
 
@@ -294,6 +299,8 @@ class GpuExecutor:
                     lane.run(piece.first, piece.end)
             if self._cpu is not None and self._cpu.compiled[work.index] is not None:
                 self._run_cpu(work, 0, -1, meeting.host)
+                if self._timing is not None and (cpu := self._cpu_lane(work.index)) is not None:
+                    self._timing.cpu_ended(cpu)
             DRIVER.let_go()
             self._bring(bound, work)
         except BaseException:

@@ -15,6 +15,7 @@ from engine.placement.placement import Device, Gpu
 from engine.program.plan import Plan
 from engine.runtime.gpu import GpuMemory
 from engine.runtime.pinned import Pinned
+from engine.runtime.stamps import Beside, CardStamps
 from engine.triton_kernels.handoff import LINE, GpuFlags
 from kernels_pyx.handoff import FAR, LATE, Handoff, handoff_bytes
 
@@ -67,13 +68,14 @@ class Meeting:
             flags.reset(0)
             self._devices[device].synchronize()
 
-    def waited_s(self) -> dict[str, float]:
-        """Seconds that each GPU waited at its flags in the step that has ended, by the card's own clock."""
-        found = {}
-        for device, flags in self.flags.items():
-            began, ended = flags.stamps.cpu().unbind(1)
-            found[str(device)] = float((ended - began).clamp(min=0).sum()) * 1e-9
-        return found
+    def stamps(self) -> Beside:
+        """What each side noted of the step that has ended."""
+        cards = []
+        for i, lane in enumerate(self._plan.lanes):
+            flags = self.flags.get(lane.device)
+            if flags is not None:
+                cards.append(CardStamps(i, int(flags.began.item()), flags.stamps.cpu().numpy()))
+        return Beside(self._plan, self.host.stamps.copy(), tuple(cards))
 
     def problem(self) -> EngineError | None:
         """Why the step that has ended was given up; None: it was not."""

@@ -14,13 +14,16 @@ import numpy.typing as npt
 from engine.arch.spec import ModelSpec
 from engine.errors import EngineError, InvalidRequest
 from engine.graph.reference import ReferenceModel
-from engine.placement.placement import Device, Numa, Placement
+from engine.placement.placement import Device, Placement
+from engine.placement.spread import NodePolicy
 from engine.runtime.build import owning_of, read_per_token
 from engine.runtime.cache_groups import CacheGroup
 from engine.runtime.choices import Chosen
 from engine.runtime.executor import PlanRunner
 from engine.runtime.move import Move
 from engine.runtime.move_plan import check_move
+from engine.runtime.node_memory import Meant
+from engine.runtime.on_nodes import meant_places, policy_of
 from engine.runtime.owning import Owning
 from engine.runtime.placed import Placed
 from engine.runtime.pool_keeper import PoolKeeper
@@ -66,6 +69,8 @@ class LoadedModel:
         runner = self.executor
         self.experts = ExpertTally(runner.choices.moe) if runner is not None and runner.choices.moe.layers else None
         """How often each expert was passed, wherever they lay; None: the model has none, or is the reference."""
+        self.workers_chosen = bool(source.options.n_threads)
+        """Whether somebody asked for as many workers as there are."""
         self.usual_step_s = 0.0
         """What a step of decoding takes, of late."""
 
@@ -115,6 +120,15 @@ class LoadedModel:
         self._took(batch, time.perf_counter() - started)
         self._used_at = time.monotonic()
         return logits
+
+    def rehearse(self, batch: StepBatch) -> float:
+        """Seconds of a step that is no answer's, and that nothing counts. Raises as `step` does."""
+        started = time.perf_counter()
+        self._stepper.step(batch)
+        taken = time.perf_counter() - started
+        self.source.weights.check_lost()
+        self._used_at = time.monotonic()
+        return taken
 
     def _took(self, batch: StepBatch, seconds: float) -> None:
         if self._move is not None:
@@ -211,15 +225,15 @@ class LoadedModel:
         return replace(found, holdings=found.holdings + self._placed.executor.holdings())
 
     @property
-    def places(self) -> tuple[tuple[int, int, int], ...]:
-        """(node, address, bytes) of weights, caches and states that are meant to lie in the memory of a node."""
-        placed, weights = self._placed, self.source.weights
-        if placed is None:
-            return ()
-        home = next((one.device.node for one in placed.holdings if isinstance(one.device, Numa)), 0)
-        found = [(weights.address(one), one.nbytes) for one in map(weights.tensor, sorted(placed.on_cpu))]
-        arenas = [one.arena for one in placed.cache.layers.values()] + [one.arena for one in placed.states.layers.values()]
-        return tuple((home, *one) for one in (*found, *((arena.address, arena.nbytes) for arena in arenas)))
+    def places(self) -> tuple[Meant, ...]:
+        """Weights, caches and states that are meant to lie in the memory of a node, or of several."""
+        placed = self._placed
+        return () if placed is None else meant_places(self.source, placed)
+
+    @property
+    def node_policy(self) -> NodePolicy:
+        """How weights come to the nodes of memory that they lie on."""
+        return "" if self._placed is None else policy_of(self.source, self._placed)
 
     @property
     def settling(self) -> bool:

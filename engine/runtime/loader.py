@@ -12,17 +12,22 @@ from engine.arch.cache_groups import windows
 from engine.arch.spec import ModelSpec
 from engine.errors import DeviceLost, EngineError, OutOfDeviceMemory, OutOfMemory, PlacementError, UnsupportedModel
 from engine.estimate.chunks import with_longer_chunk
+from engine.estimate.tuned import load_tuned, tuned_key, with_tuned
 from engine.gguf.info import GgufFile
 from engine.graph.ops import Embed, Experts, Graph, LatentAttention, Linear
 from engine.graph.reference import ReferenceModel
 from engine.hardware.machine import this_machine
+from engine.hardware.topology_read import topology
+from engine.hardware.user_data import user_data_dir
 from engine.placement.options import LoadOptions
-from engine.placement.placement import Gpu, Placement, default_placement
+from engine.placement.over_nodes import over_nodes
+from engine.placement.placement import Gpu, Placement, default_placement, plan_workers
 from engine.runtime.build import advised, build, estimator_of
 from engine.runtime.cache_groups import BLOCK, plan_groups
 from engine.runtime.choice import choose_placement
 from engine.runtime.kv_cache import context_of
 from engine.runtime.loaded_model import LoadedModel
+from engine.runtime.node_memory import NodeMemory
 from engine.runtime.placed import Placed
 from engine.runtime.rope_table import RopeTables
 from engine.runtime.source import Building, ModelSource, Progress
@@ -54,7 +59,8 @@ def load(
         building.undo.append(weights.close)
         types = {} if options.reference else _types(file, graph, weights)
         ropes = RopeTables(weights, -(-n_ctx // BLOCK) * BLOCK)
-        source = ModelSource(file, spec, graph, options, n_ctx, weights, ropes, types, machine)
+        nodes = NodeMemory.of(topology())
+        source = ModelSource(file, spec, graph, options, n_ctx, weights, ropes, types, machine, nodes=nodes)
         if not options.reference:
             source, placed = _placed(source, building)
             model = LoadedModel(source, placed, abort)
@@ -82,6 +88,7 @@ def _reference(source: ModelSource, undo: list[Callable[[], None]], abort: Abort
 def _placed(source: ModelSource, building: Building) -> tuple[ModelSource, Placed]:
     """As asked for, else over the GPUs that are there, else on the CPU; with the chunk that was chosen for it."""
     placement, notes = choose_placement(source.file, source.spec, source.graph, source.options)
+    source, placement = _as_tuned(source, placement)
     chosen = with_longer_chunk(source.options, placement, partial(estimator_of, source))
     source = replace(source, options=chosen)
     before = len(building.undo)
@@ -94,8 +101,19 @@ def _placed(source: ModelSource, building: Building) -> tuple[ModelSource, Place
         while len(building.undo) > before:
             building.undo.pop()()
         notes = (*notes, f"No GPU is used: {error}.")
-        placed = build(source, default_placement(source.spec, source.options), building)
+        placed = build(source, over_nodes(default_placement(source.spec, source.options), source.machine), building)
     return source, replace(placed, notes=(*notes, *placed.notes, *_not_pinned(placed)))
+
+
+def _as_tuned(source: ModelSource, placement: Placement) -> tuple[ModelSource, Placement]:
+    """With the workers and the chunk that were found to be fastest here, where nobody asked for others."""
+    gpus = any(isinstance(device, Gpu) for device in placement.devices)
+    found = load_tuned(user_data_dir(), source.machine, tuned_key(source.spec, source.file.file_bytes, gpus=gpus))
+    options = with_tuned(source.options, found)
+    if options == source.options:
+        return source, placement
+    workers = plan_workers(options.n_threads, options.cores)
+    return replace(source, options=options, tuned=found), replace(placement, workers=workers)
 
 
 def _not_pinned(placed: Placed) -> tuple[str, ...]:

@@ -3,6 +3,7 @@ crossed the links of GPUs."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -13,6 +14,7 @@ from engine.graph.ops import Buffer
 from engine.placement.placement import Gpu
 from engine.program.lane_transfer import LaneRecv, LaneSend
 from engine.program.plan import Lane, Plan
+from engine.runtime.stamps import I64, Beside, CardStamps, Piece, Stamps, cpu_piece
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,25 +28,50 @@ class PartTime:
 
 @dataclass(frozen=True, slots=True)
 class StepTimes:
-    """parts: of each device that had one. ops: (device, kind of op, seconds in all layers), where the device is told op by op."""
+    """parts: of each device that had one. ops: (device, kind of op, seconds in all layers), where the device is told op by op.
+
+    stamps: when what was done.
+    """
 
     parts: tuple[PartTime, ...]
     ops: tuple[tuple[str, str, float], ...] = ()
+    stamps: Stamps | None = None
 
 
 def cpu_part(lane: Lane, times: npt.NDArray[np.int64]) -> tuple[PartTime, tuple[tuple[str, str, float], ...]]:
     """The CPU's part of a step by the time of each of its ops, in ns. What it receives it waits for."""
-    computing, waiting, kinds = 0, 0, dict[str, int]()
-    for op, ns in zip(lane.ops, times.tolist(), strict=True):
-        if isinstance(op, LaneRecv):
-            waiting += ns
-        else:
-            computing += ns
-            kind = kind_of(str(op.unit), type(op).__name__)
-            kinds[kind] = kinds.get(kind, 0) + ns
-    device = str(lane.device)
-    ops = tuple((device, kind, ns * 1e-9) for kind, ns in kinds.items())
-    return PartTime(device, computing * 1e-9, waiting * 1e-9), ops
+    kinds = _kinds_of(lane)
+    sums = 1e-9 * np.bincount(kinds.of_op, times, len(kinds.names) + 1)
+    device, waiting = str(lane.device), float(sums[-1])
+    ops = tuple((device, name, float(seconds)) for name, seconds in zip(kinds.names, sums, strict=False))
+    return PartTime(device, float(sums.sum()) - waiting, waiting), ops
+
+
+@dataclass(frozen=True, slots=True)
+class _Kinds:
+    """Kinds of ops of a lane by name; of_op: [n_ops] which one, len(names) for waits."""
+
+    lane: Lane
+    names: tuple[str, ...]
+    of_op: npt.NDArray[np.intp]
+
+
+_FOUND: dict[int, _Kinds] = {}
+_MOST_FOUND = 32
+"""Lanes of models that were loaded since are forgotten. A lane is no key: it holds its slots in a dictionary."""
+
+
+def _kinds_of(lane: Lane) -> _Kinds:
+    found = _FOUND.get(id(lane))
+    if found is None or found.lane is not lane:
+        if len(_FOUND) >= _MOST_FOUND:
+            _FOUND.clear()
+        names = [None if isinstance(op, LaneRecv) else kind_of(str(op.unit), type(op).__name__) for op in lane.ops]
+        order = tuple(dict.fromkeys(name for name in names if name is not None))
+        places = {name: i for i, name in enumerate(order)}
+        of_op = np.array([len(order) if name is None else places[name] for name in names], np.intp)
+        found = _FOUND[id(lane)] = _Kinds(lane, order, of_op)
+    return found
 
 
 def kind_of(unit: str, name: str) -> str:
@@ -81,20 +108,42 @@ def _row_bytes(buffers: tuple[Buffer, ...]) -> int:
 
 
 class Timing:
-    """Collects the times of one step. cpu_ns: for the program of the CPU's lane, by op."""
+    """Collects the times of one step, which begins now. cpu_ns: for the program of the CPU's lane, by op."""
 
     def __init__(self, n_ops: int) -> None:
+        self.began_ns = time.monotonic_ns()
         self.cpu_ns = np.zeros(n_ops, np.int64)
+        self.pieces: list[Piece] = []
         self._turns: list[tuple[str, float]] = []
 
-    def turn(self, device: str, seconds: float) -> None:
-        """A device computed so long while the others stood still."""
-        self._turns.append((device, seconds))
+    def turn(self, lane: Lane, first: int, end: int, began_ns: int, marks: I64 | None = None) -> None:
+        """A lane computed since began_ns while the others stood still. marks: see `Piece`; None: those of the CPU are in
+        cpu_ns, of a GPU only its beginning and end are known."""
+        now = time.monotonic_ns()
+        self._turns.append((str(lane.device), (now - began_ns) * 1e-9))
+        if marks is not None:
+            self.pieces.append(Piece(lane, first, end, marks))
+        elif isinstance(lane.device, Gpu):
+            self.pieces.append(Piece(lane, first, end, np.array((began_ns, now))))
+        else:
+            self.pieces.append(cpu_piece(lane, first, end, self.cpu_ns, now))
 
-    def result(self, cpu: Lane | None, waited_s: dict[str, float] | None, total_s: float) -> StepTimes:
-        """waited_s: seconds that each GPU waited, where lanes ran side by side; None: they took turns."""
+    def cpu_ended(self, lane: Lane) -> None:
+        """The CPU's lane has just been run beside those of GPUs."""
+        self.pieces.append(cpu_piece(lane, 0, len(lane.ops), self.cpu_ns, time.monotonic_ns()))
+
+    def result(self, cpu: Lane | None, beside: Beside | None, total_s: float) -> StepTimes:
+        """beside: what cards say where lanes ran side by side; None: they took turns."""
         mine, ops = (None, ()) if cpu is None else cpu_part(cpu, self.cpu_ns)
-        if waited_s is None:
-            return StepTimes(in_turns(self._turns, total_s), ops)
+        stamps = Stamps(self.began_ns, self.began_ns + round(total_s * 1e9), tuple(self.pieces), beside)
+        if beside is None:
+            return StepTimes(in_turns(self._turns, total_s), ops, stamps)
+        waited_s = {str(beside.plan.lanes[card.lane].device): waited(beside.plan, card) for card in beside.cards}
         gpus = tuple(PartTime(device, max(0.0, total_s - seconds), seconds) for device, seconds in waited_s.items())
-        return StepTimes(gpus if mine is None else (mine, *gpus), ops)
+        return StepTimes(gpus if mine is None else (mine, *gpus), ops, stamps)
+
+
+def waited(plan: Plan, card: CardStamps) -> float:
+    """Seconds that a card waited at its flags, by its own clock."""
+    flags = [one.flag for one in plan.exchanges if one.target == card.lane]
+    return float((card.flags[flags, 1] - card.flags[flags, 0]).clip(min=0).sum()) * 1e-9

@@ -71,6 +71,7 @@ def repin(model: LoadedModel, workers: WorkerPlan, *, chosen: bool, check: Calla
         )
         placed = replace(placed, holdings=held)
     model.take(replace(placed, placement=placement))
+    model.workers_chosen = chosen
     return Repinned(workers, time.perf_counter() - started)
 
 

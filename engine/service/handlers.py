@@ -29,7 +29,7 @@ from engine.api.events import (
 )
 from engine.errors import Cancelled, EngineError, InvalidRequest
 from engine.service.expert_handlers import EXPERT_HANDLERS
-from engine.service.holdings import off_node_share
+from engine.service.holdings import sampled
 from engine.service.loaded import Loaded, holdings_of, load, open_file
 from engine.service.migration import Migration
 from engine.service.sensor_feed import SensorFeed
@@ -60,6 +60,8 @@ def handle_load(state: State, command: LoadModel) -> None:
             state.emit(ModelUnloaded(command.request_id))
         raise
     state.tell_feed()
+    if state.loaded.info.tuned:
+        state.emit(Notice(command.request_id, state.loaded.info.tuned))
     state.emit(ModelReady(command.request_id, state.loaded.info))
     state.emit(Finished(command.request_id, "done"))
 
@@ -100,6 +102,9 @@ def handle_cancel(state: State, command: Cancel) -> None:
         state.loaded.session.cancel(command.target)
     if state.migration is not None and state.migration.request_id == command.target:
         state.migration.cancel()
+    if state.tuning is not None and state.tuning.request_id == command.target:
+        tuning, state.tuning = state.tuning, None
+        tuning.cancel()
     state.emit(Finished(command.request_id, "done"))
 
 
@@ -119,14 +124,18 @@ def handle_apply(state: State, command: ApplyPlacement) -> None:
     """Sets off to another placement; the migration ends the request."""
     loaded = _loaded(state)
     loaded.model.check_identity()
+    if state.tuning is not None:
+        state.tuning.rest()
     state.migration = Migration(command.request_id, loaded, command.placement, state.emit, state.mailbox.nudge)
 
 
 def handle_holdings(state: State, command: AskHoldings) -> None:
     """Tells what the model holds by now."""
     loaded = _loaded(state)
-    share = off_node_share(loaded.model.places)
-    state.emit(Holdings(command.request_id, holdings_of(loaded.model), loaded.holding.trends(), share))
+    pages, nodes = sampled(loaded.model.places), loaded.model.source.nodes
+    share = None if pages.share is None else 1 - pages.share
+    facts = (tuple(pages.by_node.items()), loaded.model.node_policy, "" if nodes is None else nodes.problem)
+    state.emit(Holdings(command.request_id, holdings_of(loaded.model), loaded.holding.trends(), share, *facts))
     state.emit(Finished(command.request_id, "done"))
 
 

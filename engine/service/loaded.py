@@ -120,7 +120,7 @@ def load(
         raise
     info = model_info(file, spec, path)
     warnings = opened.warnings + info.warnings + too_many_threads(options.n_threads)
-    info = replace(info, n_ctx=model.n_ctx, isa=active_isa(), warnings=warnings)
+    info = replace(info, n_ctx=model.n_ctx, isa=active_isa(), warnings=warnings, tuned=tuned_sentence(model))
     meter = WorkMeter(model, partial(_reads, model, file, options), partial(_cards, model))
     return Loaded(
         model=model,
@@ -181,6 +181,24 @@ def lying(info: ModelInfo, model: LoadedModel) -> ModelInfo:
 def holdings_of(model: LoadedModel) -> tuple[HoldingInfo, ...]:
     """What the model holds by now."""
     return tuple(HoldingInfo(str(one.device), one.owner, one.nbytes, one.mapped) for one in model.residency.holdings)
+
+
+def tuned_sentence(model: LoadedModel) -> str:
+    """What an earlier sweep over numbers of workers has decided about this load; "": nothing."""
+    source = model.source
+    if source.tuned is None:
+        return ""
+    at_once = source.options.prefill_chunk
+    chunk = "" if at_once == LoadOptions().prefill_chunk else f" and {at_once} tokens at once"
+    return (
+        f"Works with {counted(source.tuned.n_threads, 'thread')}{chunk}, the fastest of those tried here "
+        f"({source.tuned.decode_tok_s:.1f} tokens/s)."
+    )
+
+
+def counted(n: int, what: str) -> str:
+    """`1 thread`, `2 threads`."""
+    return f"{n} {what}{'' if n == 1 else 's'}"
 
 
 def too_many_threads(n_threads: int) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from engine.service.expert_handlers import tell_experts
 from engine.service.handlers import handle
 from engine.service.mailbox import Mailbox
 from engine.service.state import State
+from engine.service.tuning import Tuning
 from kernels_pyx.executor import AbortFlag
 
 log = logging.getLogger("engine")
@@ -66,8 +67,15 @@ class Loop:
             self._emit(Failed(command.request_id, type(error).__name__, BUG, is_bug=True))
 
     def _step(self) -> None:
-        loaded = self._state.loaded
-        if loaded is None or not self._mailbox.start(loaded.session.active()):
+        loaded, tuning = self._state.loaded, self._state.tuning
+        if loaded is None:
+            return
+        if tuning is not None:
+            if self._state.may_tune:
+                self._tune(tuning)
+                return
+            tuning.rest()
+        if not self._mailbox.start(loaded.session.active()):
             return
         try:
             if loaded.session.idle:
@@ -80,3 +88,15 @@ class Loop:
             loaded.renew_session(self._emit)
             for request_id in failed:
                 self._emit(Failed(request_id, type(error).__name__, BUG, is_bug=True))
+
+    def _tune(self, tuning: Tuning) -> None:
+        if not self._mailbox.start((tuning.request_id,)):
+            return
+        try:
+            over = tuning.piece()
+        except Exception as error:
+            log.exception("bug in a sweep over numbers of workers")
+            self._emit(Failed(tuning.request_id, type(error).__name__, BUG, is_bug=True))
+            over = True
+        if over:
+            self._state.tuning = None

@@ -15,6 +15,7 @@ from engine.service.loaded import Loaded
 from engine.service.mailbox import Mailbox
 from engine.service.migration import LOOK_S, Migration
 from engine.service.sensor_feed import SensorFeed
+from engine.service.tuning import Tuning
 from kernels_pyx.executor import AbortFlag
 
 HOLDINGS_LOOK_S = 10.0
@@ -45,6 +46,7 @@ class State:
     feed: SensorFeed | None = None
     expert_watch: ExpertWatch | None = None
     migration: Migration | None = None
+    tuning: Tuning | None = None
     comparison: RequestId | None = None
     """Who asked for the comparison of pools that goes on."""
 
@@ -52,6 +54,11 @@ class State:
     def answering(self) -> bool:
         """Whether there are answers to make."""
         return self.loaded is not None and not self.loaded.session.idle
+
+    @property
+    def may_tune(self) -> bool:
+        """Whether nobody else needs the model: no answer, no placement under way, no weights on their way into memory."""
+        return self.loaded is not None and not self.answering and self.migration is None and not self.loaded.model.settling
 
     def follow_move(self) -> None:
         """Between two steps: carries on with a placement that is being applied."""
@@ -101,6 +108,8 @@ class State:
             return 0
         if self.migration is not None:
             return LOOK_S
+        if self.tuning is not None:
+            return 0
         waits = [HOLDINGS_LOOK_S] if self.loaded is not None and self.feed is not None else []
         if self.loaded is not None and self.expert_watch is not None and self.loaded.model.experts is not None:
             untold = self.loaded.model.experts.n_tokens != self.expert_watch.told
@@ -114,6 +123,9 @@ class State:
 
     def drop_model(self) -> None:
         """Ends every answer and frees the model."""
+        if self.tuning is not None:
+            tuning, self.tuning = self.tuning, None
+            tuning.cancel()
         if self.migration is not None:
             migration, self.migration = self.migration, None
             migration.abandon()

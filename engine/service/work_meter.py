@@ -15,7 +15,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from engine.api.values import DeviceWork, EngineSample, OpTime
+from engine.api.values import DeviceWork, EngineSample, OpTime, TokenTrace
 from engine.estimate.reads import TokenReads
 from engine.runtime.cache_groups import CacheGroup
 from engine.runtime.choices import Chosen
@@ -23,6 +23,7 @@ from engine.runtime.loaded_model import LoadedModel
 from engine.runtime.measured import Crossed, StepTimes
 from engine.runtime.step import StepBatch
 from engine.runtime.tally import ExpertTally
+from engine.runtime.trace import Outlines, trace_of
 
 Phase = Literal["prefill", "decode"]
 MEASURE_EVERY_S = 1.0
@@ -69,6 +70,8 @@ class WorkMeter:
         self._watched = False
         self._due: dict[Phase, float] = {"prefill": 0.0, "decode": 0.0}
         self._measured: dict[Phase, StepTimes] = {}
+        self._outlines = Outlines()
+        self._trace: tuple[StepTimes, TokenTrace | None] | None = None
         self._ended: float | None = None
         self._under_way: tuple[Phase, float] | None = None
         """The phase of the step that the engine is in, and since when its time is not yet counted."""
@@ -191,7 +194,14 @@ class WorkMeter:
             kv_used_tokens=kv_used_tokens,
             kv_total_tokens=self._model.n_ctx,
             kv_bytes_per_token=kv_bytes_per_token,
+            trace=None if decode is None else self._traced(decode),
         )
+
+    def _traced(self, times: StepTimes) -> TokenTrace | None:
+        """The spans of a measured step, made once."""
+        if self._trace is None or self._trace[0] is not times:
+            self._trace = times, None if times.stamps is None else trace_of(times.stamps, self._outlines)
+        return self._trace[1]
 
     def _devices(
         self, counts: _Counts, period: float, measured: Mapping[Phase, StepTimes], reads: Mapping[str, TokenReads]

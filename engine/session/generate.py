@@ -20,6 +20,7 @@ from engine.runtime.tally import ExpertTally
 from engine.runtime.written import Live
 from engine.sampling.chain import Sampler
 from engine.session.block_manager import BlockManager
+from engine.session.rehearsal import Rehearsal
 from engine.session.scheduler import Scheduler, Work
 from engine.session.sequence import Clock, Sequence
 from engine.session.states import NONE, StateSlots
@@ -67,12 +68,23 @@ class Session:
         self._blocks = BlockManager(model.cache_groups, BLOCK)
         self._n_ctx = min((model.n_ctx, *(one.n_blocks * BLOCK for one in model.cache_groups if one.window is None)))
         self._states = StateSlots(*model.state_slots)
+        self._chunk = prefill_chunk
         self._scheduler = Scheduler(self._blocks, self._states, prefill_chunk)
 
     @property
     def idle(self) -> bool:
         """Whether there is nothing to do."""
         return not self._scheduler.sequences()
+
+    def rehearsal(self) -> Rehearsal:
+        """Room for steps that are no answer's, of up to a chunk of a prompt; while the session is idle.
+
+        Raises:
+            InvalidRequest: there are answers.
+        """
+        if not self.idle:
+            raise InvalidRequest("there are answers under way; wait for their end")
+        return Rehearsal(self._blocks, self._states, min(self._chunk, self._n_ctx), self._tokenizer.n_vocab)
 
     def live(self) -> Live:
         """What caches and states hold for answers under way, and for prompts that may begin like earlier ones."""

@@ -135,8 +135,9 @@ def _copy(s0, s1, s2, s3, t0, t1, t2, t3, s_step0, s_step1, s_step2, s_step3, t_
 
 
 @triton.jit
-def _begin(counter):
+def _begin(counter, began, ASM: tl.constexpr):
     tl.store(counter, tl.load(counter) + 1)
+    tl.store(began, _clock(ASM))
 
 
 @triton.jit(do_not_specialize=["flag"])
@@ -177,8 +178,8 @@ class GpuFlags:
     """One card's side of a handoff. words: its flags, pinned, as int32 [1 + n_flags, LINE].
 
     stamps: int64 [n_flags, 2] in the card's memory: nanoseconds of its clock when the last step began and ended to wait for a
-    flag, or set it (twice the same). asm: PTX for loads that acquire and stores that release, without which only an interpreter
-    is safe.
+    flag, or set it (twice the same); began: [1], those at which the step began here. asm: PTX for loads that acquire and stores
+    that release, without which only an interpreter is safe.
     """
 
     def __init__(self, words: Tensor, allocate: Allocate, *, asm: bool, limit_s: float = 2.0) -> None:
@@ -195,6 +196,8 @@ class GpuFlags:
         self._arrivals = allocate((max(n_flags, 1),), "int32")
         self.stamps = allocate((max(n_flags, 1), 2), "int64")
         self.stamps.zero_()
+        self.began = allocate((1,), "int64")
+        self.began.zero_()
         self._asm = asm
         self._limit = int(limit_s * (1e9 if asm else 1e3))
         self.reset()
@@ -206,7 +209,7 @@ class GpuFlags:
 
     def begin(self) -> None:
         """Enqueues the head of a step: the epoch is one more."""
-        _begin[(1,)](self._counter, num_warps=1)
+        _begin[(1,)](self._counter, self.began, ASM=self._asm, num_warps=1)
 
     def send(self, flag: int, rows: Sequence[tuple[Tensor, Tensor]]) -> None:
         """Enqueues copies of (own rows, the other lane's rows), all with as many rows, and the flag behind them.

@@ -289,9 +289,9 @@ def test_ctrl_enter_stays_with_the_composer_while_the_chat_is_shown(stage: Stage
 
 def test_a_model_picked_on_the_placement_page_is_planned_not_loaded(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[str] = []
-    monkeypatch.setattr(stage.window.placement, "open", opened.append)
+    monkeypatch.setattr(stage.window.placement, "plan", opened.append)
     monkeypatch.setattr("app.windows.main_window.open_model_picker", lambda _w, _models, _loaded, load, _other: load("/m.gguf"))
-    stage.window.show_placement()
+    stage.window.show_page("placement")
     stage.window._pick_model()
     assert opened == ["/m.gguf"]
     assert stage.parts.bridge.state.kind == "no_model"
@@ -307,4 +307,4 @@ def test_an_answer_that_a_full_gpu_ended_leads_to_the_placement_page(stage: Stag
     row = stage.parts.store.messages(stage.controller.chat_id or 0)[-1]
     stage.window.page.transcript.error_action_requested.emit(row.id)
     assert asked == [row.error]
-    assert stage.window._is_placing()
+    assert stage.window._door() is stage.window.placement

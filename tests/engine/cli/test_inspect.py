@@ -31,7 +31,7 @@ def test_object_has_the_promised_keys(tmp_path: Path, capsys: pytest.CaptureFixt
     result = inspect(path, capsys)
     assert list(result) == [
         *("architecture", "name", "n_layers", "n_params", "file_bytes"),
-        *("context_length", "quants", "tensors", "derived", "warnings", "groups", "formats"),
+        *("context_length", "quants", "tensors", "derived", "warnings", "groups", "formats", "tuned"),
     ]
     assert (result["architecture"], result["name"], result["n_layers"], result["context_length"]) == ("llama", "tiny", 3, 256)
     assert result["file_bytes"] == path.stat().st_size

@@ -110,6 +110,7 @@ def test_every_command_has_a_module_name() -> None:
         "logits",
         "generate",
         "chat",
+        "tune",
         "selftest",
         "perplexity",
         "bench",

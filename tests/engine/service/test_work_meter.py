@@ -170,6 +170,9 @@ def test_a_real_model_tells_what_it_does(gpu: str, placement: str, devices: set[
             assert one.token_ms + one.waiting_ms == pytest.approx(busy.step_ms)
             assert (one.read_bytes_per_token or 0) > 0
         assert busy.ops
+        assert busy.trace is not None
+        assert {span.device for span in busy.trace.spans} == devices
+        assert abs(busy.trace.time_s - busy.time_s) < 5
         assert {one.device for one in busy.ops} == {"numa0"}
         cpu = next(one for one in busy.devices if one.device == "numa0")
         assert all((one.in_bytes_per_s or 0) > 0 for one in busy.devices if one.device == "gpu0")
