@@ -68,7 +68,7 @@ class Chat(Section):
         str, Field(max_length=100_000), _note("System prompt", "Given to the model in every new chat.", multiline=True)
     ] = ""
     show_list: Annotated[bool, _note("Show the list of chats", hidden=True)] = True
-    side_panel: Annotated[bool, _note("Show the side panel", "Decode speed, processor and memory beside the chat.")] = True
+    side_panel: Annotated[bool, _note("Show the side panel", "Decode speed, cards, processors, memory beside the chat.")] = True
 
 
 class Sampling(Section):

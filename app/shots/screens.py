@@ -72,7 +72,7 @@ def chat_page(streaming: bool = False, many: int = 0) -> ChatPage:
     page.header.set_context(1210, 8192)
     page.composer.set_model_name("SmolLM2")
     page.composer.set_preset_label("Balanced · 0.7")
-    page.side_panel.set_snapshot(script.snapshot())
+    page.side_panel.set_figures(script.side_figures())
     page.side_panel.set_context(1210, 8192)
     page.side_panel.set_state("ready")
     return page
@@ -91,6 +91,8 @@ def streaming() -> QWidget:
     page.transcript.set_think_figures(2, 6.2, 214)
     page.set_conversation_shown(True)
     page.side_panel.set_decode_history(script.decode_rates())
+    page.side_panel.set_figures(script.side_figures(hybrid=True))
+    page.side_panel.set_more_offered(True)
     page.side_panel.set_context(8214, 65536, 1600)
     page.side_panel.set_state("generating")
     return Frame(page)

@@ -111,7 +111,6 @@ class MainWindow(QMainWindow):
         for told in (self.controller.notice, self._stalls.stalled, *ops):
             told.connect(self.show_notice)
         parts.bridge.state_changed.connect(self._on_engine_changed)
-        parts.monitors.read.connect(page.side_panel.set_snapshot)
         parts.settings.listen(self._on_setting)
 
     def _handlers(self) -> dict[str, Callable[[], object]]:
