@@ -24,9 +24,11 @@ GPU_EXPERTS = "experts on GPUs"
 """Experts by who computes them: they are told apart from those of the processors."""
 
 
-def trace_figures(trace: TokenTrace | None, when: str = "") -> TraceFigures:
-    """when: `14:02:11`, where the token is not of now."""
+def trace_figures(trace: TokenTrace | None, when: str = "", *, again: bool = False) -> TraceFigures:
+    """when: `14:02:11`, where the token is not of now. again: what was kept with a message is shown."""
     if trace is None or trace.total_ms <= 0 or not trace.spans:
+        if again:
+            return TraceFigures(note=tr("Monitors", "Tokens are not kept with a message"))
         return TraceFigures(note=tr("Monitors", "No token was measured yet: ask something"))
     lanes: dict[str, list[Stretch]] = {}
     for span in trace.spans:
