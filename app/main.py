@@ -60,6 +60,7 @@ class Running:
         """Notes unfinished answers, stops the engine, writes what is pending. Takes milliseconds."""
         self.window.save_state()
         self.window.page.shut_down()
+        self.window.doctor.close()
         self.backups.stop()
         self.parts.chats.close()
         self.telemetry.close()
