@@ -258,7 +258,7 @@ def _link(gpu: GpuSample) -> Reading:
     label, generation, width = tr("Monitors", "PCIe link"), gpu.link_generation, gpu.link_width
     if generation is None or width is None:
         reason = why(gpu.missing, "link_generation") or why(gpu.missing, "link_width") or gpu.problem
-        return Reading(label, "", "", reason, tone="text3", spoken=NOT_KNOWN)
+        return Reading(label, "", "", reason, tone="text3", spoken=f"{NOT_KNOWN}, {reason}")
     lines, tone = [], "text3"
     if gpu.link_width_max is not None and width < gpu.link_width_max:
         lines.append(filled(tr("Monitors", "It has %1 of %2 lanes"), width, gpu.link_width_max))

@@ -52,12 +52,7 @@ class MonitorsStage:
         self.bridge = EngineBridge(self.client)
         self.store = ChatStore(folder / "chats.db")
         self.settings = SettingsStore(folder / "settings.toml")
-<<<<<<< HEAD
         self.monitors = MonitorOps(self.bridge, self.settings, self._ui, self.store, folder, lambda: machine)
-=======
-        self._store = ChatStore(folder / "chats.db")
-        self.monitors = MonitorOps(self.bridge, self.settings, self._ui, self._store, folder, lambda: machine)
->>>>>>> 20ece027f0526a0e894e4ea68d5c4d0f42289641
         self.facts = _Told(self.monitors, self.bridge, self._ui, self._pool, lambda model: Found())
         self.facts.told = facts
         self.controller = MonitorsController(self.monitors, self.facts, self.settings)
@@ -105,5 +100,4 @@ class MonitorsStage:
         self.bridge.close()
         self.store.close()
         self._pool.shutdown(wait=True, cancel_futures=True)
-        self._store.close()
         self._folder.cleanup()
