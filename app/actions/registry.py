@@ -12,8 +12,10 @@ from PySide6.QtWidgets import QWidget
 
 from app.i18n import tr
 
-Condition = Literal["always", "chat_open", "answer_shown", "can_stop", "model_loaded", "placement_shown", "placement_pending"]
-Group = Literal["File", "Chat", "Model", "Placement", "View", "Help"]
+Condition = Literal[
+    "always", "chat_open", "answer_shown", "can_stop", "model_loaded", "placement_shown", "placement_pending", "monitors_shown"
+]
+Group = Literal["File", "Chat", "Model", "Placement", "Monitors", "View", "Help"]
 
 
 @dataclass(frozen=True, slots=True)
