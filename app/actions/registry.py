@@ -13,9 +13,17 @@ from PySide6.QtWidgets import QWidget
 from app.i18n import tr
 
 Condition = Literal[
-    "always", "chat_open", "answer_shown", "can_stop", "model_loaded", "placement_shown", "placement_pending", "doctor_shown"
+    "always",
+    "chat_open",
+    "answer_shown",
+    "can_stop",
+    "model_loaded",
+    "placement_shown",
+    "placement_pending",
+    "monitors_shown",
+    "doctor_shown",
 ]
-Group = Literal["File", "Chat", "Model", "Placement", "Doctor", "View", "Help"]
+Group = Literal["File", "Chat", "Model", "Placement", "Monitors", "Doctor", "View", "Help"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -106,9 +106,8 @@ class CheckList(QScrollArea):
         row.show()
         self._group(row.view.group).show()
         row.set_open(True)
-        content = self.widget()
-        if (layout := content.layout()) is not None:
-            layout.activate()
+        # The place of the row is known only after the layout saw what was opened.
+        self._column.activate()
         self.ensureWidgetVisible(row, 0, 60)
         row.head.setFocus(Qt.FocusReason.ShortcutFocusReason)
         return True

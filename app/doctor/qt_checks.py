@@ -14,7 +14,8 @@ from pathlib import Path
 from app.doctor.qt_facts import QtFacts
 from app.i18n import filled, tr
 from app.preflight import FONT_PACKAGE, Missing, missing, pyside_folder
-from engine.advice.doctor.check import Check, CheckResult, Context, Fix, Status
+from engine.advice.doctor.check import Check, CheckResult, Fix, Status
+from engine.advice.doctor.context import Context
 
 GROUP = "Window"
 LONG_S, VERY_LONG_S = 0.25, 2.0
@@ -104,7 +105,8 @@ def _fonts(facts: QtFacts, row: Row) -> CheckResult:
     if own:
         observed = filled(tr("Doctor", "missing of those that Layerdeck brings: %1"), ", ".join(own))
         return row.result("warn", observed, tr("Doctor", "Another font is used, and texts may not fit."), (), evidence)
-    return row.result("pass", filled(tr("Doctor", "Inter, JetBrains Mono, %1"), facts.chinese[0]), why, (), evidence)
+    used = next((name for name in facts.chinese if name.endswith("CJK SC")), facts.chinese[0])
+    return row.result("pass", filled(tr("Doctor", "Inter, JetBrains Mono, %1"), used), why, (), evidence)
 
 
 def _input(facts: QtFacts, row: Row) -> CheckResult:

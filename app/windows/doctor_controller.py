@@ -205,5 +205,6 @@ def said_by(results: tuple[CheckResult, ...]) -> dict[str, Said]:
     """What each check says: the worst of its results."""
     said: dict[str, Said] = {}
     for result in sorted(results, key=lambda one: STATUSES.index(one.status)):
-        said.setdefault(result.id, Said(result.status, f"{result.title}: {result.observed.rstrip('.')}."))
+        words = result.why if result.status in ("n/a", "unknown") and result.why else f"{result.observed.rstrip('.')}."
+        said.setdefault(result.id, Said(result.status, f"{result.title}: {words}"))
     return said

@@ -29,6 +29,7 @@ from app.windows.doctor_door import DoctorDoor
 from app.windows.doctor_links import DoctorLinks
 from app.windows.file_dialogs import ask_for_folder, ask_for_model
 from app.windows.model_picker import open_model_picker
+from app.windows.monitors_door import MonitorsDoor
 from app.windows.page_door import PageDoor
 from app.windows.palette import open_palette
 from app.windows.pane_steps import step_pane
@@ -59,6 +60,7 @@ class MainWindow(QMainWindow):
         self._rail = Rail(self)
         self._rail.add_page("chat", tr("Window", "Chat"), "message-square", "Ctrl+1")
         self._rail.add_page("placement", tr("Window", "Placement"), "layout-grid", "Ctrl+2")
+        self._rail.add_page("monitors", tr("Window", "Monitors"), "activity", "Ctrl+3")
         self._rail.add_page("doctor", tr("Window", "Doctor"), "stethoscope", "Ctrl+5")
         self._rail.add_page("settings", tr("Window", "Settings"), "settings", "Ctrl+,")
         self._rail.set_current("chat")
@@ -69,7 +71,8 @@ class MainWindow(QMainWindow):
         self._stack.addWidget(self.welcome)
         self.placement = PlacementDoor(parts, self)
         self.doctor = DoctorDoor(parts, self)
-        self.doors: dict[str, PageDoor[Any]] = {"placement": self.placement, "doctor": self.doctor}
+        doors = {"placement": self.placement, "monitors": MonitorsDoor(parts, self), "doctor": self.doctor}
+        self.doors: dict[str, PageDoor[Any]] = doors
         self._toast = Toast(self._stack)
         self.controller = ChatController(self.page, parts.store, parts.chats, parts.models, parts.bridge, parts.settings, self)
         self._welcome = WelcomeController(self.welcome, parts.models, parts.monitors, parts.paths, self)
@@ -115,7 +118,6 @@ class MainWindow(QMainWindow):
         for told in (self.controller.notice, self._stalls.stalled, *ops):
             told.connect(self.show_notice)
         parts.bridge.state_changed.connect(self._on_engine_changed)
-        parts.monitors.read.connect(page.side_panel.set_snapshot)
         parts.settings.listen(self._on_setting)
 
     def _handlers(self) -> dict[str, Callable[[], object]]:
@@ -299,7 +301,7 @@ class MainWindow(QMainWindow):
 
     def _take_model(self) -> Callable[[str], None]:
         """What a chosen model is for: the placement page plans it, all others load it."""
-        return self.placement.plan if self._is_placing() else self.load
+        return self.placement.plan if self._door() is self.placement else self.load
 
     def _add_model_folder(self) -> None:
         ask_for_folder(self, self._parts.models.add_folder)
@@ -373,9 +375,6 @@ class MainWindow(QMainWindow):
     def _door(self) -> PageDoor[Any] | None:
         page = self._stack.currentWidget()
         return next((door for door in self.doors.values() if door.is_page(page)), None)
-
-    def _is_placing(self) -> bool:
-        return self._door() is self.placement
 
     def _on_undoable(self, undo: Undo) -> None:
         self._toast_in_view().show_message(undo.text, tr("Window", "Undo"), undo.run)

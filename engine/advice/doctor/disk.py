@@ -17,6 +17,8 @@ NETWORK = ("nfs", "nfs4", "cifs", "smb3", "smbfs", "fuse.sshfs", "fuse.rclone", 
 SLOW = {"fuseblk": "a Windows disk (NTFS) through a program of its own", "vfat": "a FAT disk", "drvfs": "a disk of Windows"}
 COPY = Fix("", "copy the model to a local NVMe disk, and open it there", "delete the copy")
 USB2_MBIT = 480
+VIRTUAL = ("dm-", "md", "vd", "xvd", "nbd", "loop")
+"""Disks made of others, or played by a host: what they say of themselves means nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +81,7 @@ def model_disk(context: Context) -> Outcome:
     name = f"{disk.name} ({mount.kind}){best}"
     if _usb_mbit(disk) and (_usb_mbit(disk) or 0) <= USB2_MBIT:
         return warned(name, "The model is on a disk at a slow USB port: at most 40 MB a second.", COPY, evidence=evidence)
-    if sysfs.number(disk / "queue/rotational") == 1 and not disk.name.startswith(("dm-", "md")):
+    if sysfs.number(disk / "queue/rotational") == 1 and not disk.name.startswith(VIRTUAL):
         return warned(name, "The model is on a turning disk: 100 to 250 MB a second at most.", COPY, evidence=evidence)
     return passed(name, evidence=evidence)
 

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import re
-from pathlib import Path
 
 from engine.advice.doctor.check import Fix, Outcome, count, failed, gb, passed, row, unknown, without_object
 from engine.advice.doctor.context import Context
 from engine.errors import EngineError, HelperDied, InvalidRequest
 from engine.gguf.advice import warnings_of
-from engine.gguf.info import GgufFile
-from engine.gguf.reader import read_gguf
 from engine.tokenizer.chat_template import RenderRequest, TemplateHelper
 from engine.tokenizer.template_rules import template_of, template_problem
 
@@ -22,21 +19,14 @@ _PARTS = re.compile(r"shard|part|split", re.IGNORECASE)
 _READ_BYTES = 8 << 20
 
 
-def _read(path: Path) -> GgufFile | EngineError:
-    try:
-        return read_gguf(path)
-    except EngineError as error:
-        return error
-
-
 @row("D-FIL-1", GROUP, "Header")
 def header(context: Context) -> Outcome:
     """The strict reading that loading does: the first field that is broken, with its place."""
-    if context.model is None:
+    found = context.model_file
+    if found is None:
         return without_object(NONE)
-    found = _read(context.model.path)
     if isinstance(found, EngineError):
-        return failed("not sound", f"{str(found)[:1].upper()}{str(found)[1:]}.", AGAIN, evidence=context.model.path.name)
+        return failed("cannot be loaded", f"{str(found)[:1].upper()}{str(found)[1:]}.", AGAIN)
     odd = warnings_of(found)
     why = "" if not odd else f"{odd[0][:1].upper()}{odd[0][1:]}."
     return passed(f"{found.architecture}, {count(len(found.tensors), 'tensor')}, {gb(found.file_bytes)}", why)
@@ -45,9 +35,9 @@ def header(context: Context) -> Outcome:
 @row("D-FIL-2", GROUP, "Parts")
 def parts(context: Context) -> Outcome:
     """A model in several files needs all of them, beside each other."""
-    if context.model is None:
+    found = context.model_file
+    if found is None:
         return without_object(NONE)
-    found = _read(context.model.path)
     if isinstance(found, EngineError):
         if _PARTS.search(str(found)):
             return failed("a part is missing or of another model", f"{str(found)[:1].upper()}{str(found)[1:]}.", AGAIN)
@@ -80,9 +70,9 @@ def content(context: Context) -> Outcome:
 @row("D-FIL-4", GROUP, "Chat template")
 def template(context: Context) -> Outcome:
     """The file's template is a program: it is looked at and, where time allows, run once in a shut-in process."""
-    if context.model is None:
+    found = context.model_file
+    if found is None:
         return without_object(NONE)
-    found = _read(context.model.path)
     if isinstance(found, EngineError):
         return unknown("The header cannot be read.")
     text = template_of(found)

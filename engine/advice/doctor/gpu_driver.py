@@ -6,7 +6,7 @@ import shutil
 
 from engine.advice.doctor.check import Fix, Outcome, count, failed, listed, passed, row, unknown, warned, without_object
 from engine.advice.doctor.context import Context
-from engine.advice.doctor.drivers import LEAST_DRIVER, driver_version, runs_on, torch_cuda
+from engine.advice.doctor.drivers import LEAST_DRIVER, driver_version, runs_on
 from engine.advice.doctor.system_facts import os_release
 
 GROUP = "Graphics cards"
@@ -42,6 +42,12 @@ def _has_nvidia(context: Context) -> bool:
     return context.snapshot is not None and any(gpu.maker == "nvidia" for gpu in context.snapshot.gpus)
 
 
+def _unusable(context: Context, observed: str, why: str, fix: Fix, evidence: str) -> Outcome:
+    """A problem for a model that is to lie on cards; otherwise all runs on the processor, which is slower."""
+    planned = context.model is not None and bool(context.model.gpu_bytes)
+    return (failed if planned else warned)(observed, why, fix, evidence=evidence)
+
+
 @row("D-GPU-1", GROUP, "Driver")
 def driver(context: Context) -> Outcome:
     """Whether NVIDIA's driver is loaded and its library answers."""
@@ -52,11 +58,13 @@ def driver(context: Context) -> Outcome:
     version, snapshot = driver_version(context.root), context.snapshot
     evidence = "/sys/module/nvidia/version, /proc/driver/nvidia/version, NVML"
     problem = snapshot.gpu_problem if snapshot else ""
-    if (version is None and problem.startswith("there is no")) or (version is None and snapshot is None):
+    if version is None and (problem.startswith("there is no") or (context.root / "sys/module").is_dir()):
         fix = IN_CONTAINER if context.topology.container else _driver_fix(context)
-        return failed("no driver", "There is a card, and no driver to compute on it with.", fix, evidence=evidence)
+        return _unusable(context, "no driver", "There is a card, and no driver to compute on it with.", fix, evidence)
     if problem:
-        return failed(version or "installed", f"{problem[0].upper()}{problem[1:]}.", RESTART, evidence=evidence)
+        return _unusable(context, version or "installed", f"{problem[0].upper()}{problem[1:]}.", RESTART, evidence)
+    if version is None:
+        return unknown("The system does not tell of its drivers.", evidence)
     if snapshot is None:
         return unknown("The driver is loaded; its library was not asked.", evidence)
     cards = [gpu for gpu in snapshot.gpus if gpu.maker == "nvidia"]
@@ -73,17 +81,19 @@ def versions(context: Context) -> Outcome:
     """The driver against the oldest one that the installed torch can run on; newer ones are always fine."""
     if not _has_nvidia(context):
         return without_object(NO_NVIDIA)
-    version, cuda = driver_version(context.root), torch_cuda()
+    version, cuda = driver_version(context.root), context.torch_cuda
+    if not context.live and not cuda:
+        return unknown("It can only be told on the machine itself.")
     if cuda is None:
         fix = Fix("pip install 'layerdeck[gpu]'", "installs torch and Triton beside Layerdeck", "pip uninstall torch triton")
-        return failed("torch is not installed", "Cards cannot be computed on without it.", fix, evidence="torch")
+        return _unusable(context, "torch is not installed", "Cards cannot be computed on without it.", fix, "torch")
     if not cuda:
         fix = Fix(
             "pip install --force-reinstall torch --index-url https://download.pytorch.org/whl/cu128",
             "replaces torch by a build for cards, some gigabytes",
             "pip install --force-reinstall torch --index-url https://download.pytorch.org/whl/cpu",
         )
-        return failed("torch is built without CUDA", "This build computes on the processor alone.", fix, evidence="torch")
+        return _unusable(context, "torch is built without CUDA", "This build computes on the processor alone.", fix, "torch")
     if version is None:
         return unknown("The driver does not tell its version.", "/proc/driver/nvidia/version")
     found, evidence = f"driver {version}, torch for CUDA {cuda}", "/sys/module/nvidia/version, torch/version.py"

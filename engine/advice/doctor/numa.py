@@ -27,6 +27,15 @@ def _nodes_with_cores(context: Context) -> int:
     return sum(bool(node.cpus) for node in context.topology.nodes)
 
 
+def _single(context: Context) -> Outcome | None:
+    """What to say where there are no two nodes to choose between, or none are told; None where there are."""
+    if _nodes_with_cores(context) > 1:
+        return None
+    if any("NUMA" in one for one in context.topology.degraded):
+        return unknown("The system does not tell of memory nodes.", "/sys/devices/system/node")
+    return without_object(ONE)
+
+
 @row("D-NUMA-1", GROUP, "Nodes")
 def nodes(context: Context) -> Outcome:
     """Nodes, their processors, memory and distances; several on one socket are the firmware's choice."""
@@ -57,8 +66,9 @@ def nodes(context: Context) -> Outcome:
 @row("D-NUMA-2", GROUP, "Automatic balancing")
 def balancing(context: Context) -> Outcome:
     """The kernel carries pages to where they are used; memory with a policy of its own is left alone."""
-    if _nodes_with_cores(context) < 2:
-        return without_object(f"{ONE} Balancing works between nodes alone.")
+    single = _single(context)
+    if single is not None:
+        return single
     value = context.number("proc/sys/kernel/numa_balancing")
     if value is None:
         return unknown("The system does not tell.", "/proc/sys/kernel/numa_balancing")
@@ -89,8 +99,9 @@ def balancing(context: Context) -> Outcome:
 @row("D-NUMA-3", GROUP, "Where weights lie")
 def lopsided(context: Context) -> Outcome:
     """Sampled pages of the loaded model by node."""
-    if _nodes_with_cores(context) < 2:
-        return without_object(ONE)
+    single = _single(context)
+    if single is not None:
+        return single
     model = context.model
     if model is None or not model.is_loaded:
         return without_object("No model is loaded.")
@@ -116,8 +127,9 @@ def cards(context: Context) -> Outcome:
     machine = context.topology
     if not machine.gpus:
         return without_object("This machine has no graphics card.")
-    if _nodes_with_cores(context) < 2:
-        return without_object(ONE)
+    single = _single(context)
+    if single is not None:
+        return single
     known = [gpu for gpu in machine.gpus if gpu.node is not None]
     if not known:
         return unknown("The board does not tell which processor a card belongs to.", "numa_node of the PCI device")
@@ -134,8 +146,9 @@ def cards(context: Context) -> Outcome:
 @row("D-NUMA-5", GROUP, "Placing memory")
 def policy(context: Context) -> Outcome:
     """Whether the system lets this program choose nodes; containers forbid it by default."""
-    if _nodes_with_cores(context) < 2:
-        return without_object(ONE)
+    single = _single(context)
+    if single is not None:
+        return single
     denied = context.model.denied if context.model else ""
     if not denied and not context.live:
         return unknown("It can only be tried on the machine itself.")

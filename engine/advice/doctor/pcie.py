@@ -57,7 +57,8 @@ def width(context: Context) -> Outcome:
         return unknown(why, "current_link_width of the PCI device")
     found, evidence = listed(parts), "current_link_width, max_link_width of card and slot"
     if narrow:
-        return warned(found, f"Fewer lanes than possible: {listed(narrow)}. Copies take longer by as much.", SEAT, SLOTS, evidence=evidence)
+        why = f"Fewer lanes than possible: {listed(narrow)}. Copies take longer by as much."
+        return warned(found, why, SEAT, SLOTS, evidence=evidence)
     return passed(found, f"That is how the board is made: {listed(small)}." if small else "", evidence=evidence)
 
 
