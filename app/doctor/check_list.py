@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from PySide6.QtCore import Qt, Signal
+from PySide6.QtCore import Qt, QTimer, Signal
 from PySide6.QtWidgets import QFrame, QScrollArea, QVBoxLayout, QWidget
 
 from app.doctor.check_row import CheckRow
@@ -118,11 +118,15 @@ class CheckList(QScrollArea):
         row.show()
         self._group(row.view.group).show()
         row.set_open(True)
-        # The place of the row is known only after the layout saw what was opened.
-        self._column.activate()
-        self.ensureWidgetVisible(row, 0, 60)
         row.head.setFocus(Qt.FocusReason.ShortcutFocusReason)
+        # What was opened has its height only after the layouts of this round.
+        QTimer.singleShot(0, row, lambda: self._bring(row))
         return True
+
+    def _bring(self, row: CheckRow) -> None:
+        """The row into sight: all of it where there is room, else its head."""
+        self.ensureWidgetVisible(row, 0, 24)
+        self.ensureWidgetVisible(row.head, 0, 24)
 
     def _group(self, title: str) -> GroupCard:
         group = self._groups.get(title)
