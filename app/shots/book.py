@@ -9,5 +9,6 @@ from PySide6.QtWidgets import QWidget
 from app.shots.overlays import OVERLAYS
 from app.shots.placement_screens import PLACEMENT
 from app.shots.screens import PAGES
+from app.shots.worker_screens import WORKERS
 
-SCREENS: Mapping[str, Callable[[], QWidget]] = {**PAGES, **PLACEMENT, **OVERLAYS}
+SCREENS: Mapping[str, Callable[[], QWidget]] = {**PAGES, **PLACEMENT, **OVERLAYS, **WORKERS}
