@@ -29,6 +29,7 @@ from app.ops.chat_ops import ChatOps
 from app.ops.model_ops import ModelOps
 from app.ops.monitor_ops import MonitorOps
 from app.ops.placement_memory import remembered_placement
+from app.ops.telemetry_ops import TelemetryOps
 from app.paths import Paths, find_paths
 from app.settings.store import SettingsStore
 from app.store.chat_store import ChatStore
@@ -36,6 +37,7 @@ from app.windows.appearance import Appearance
 from app.windows.crash_dialog import CrashReporter
 from app.windows.main_window import MainWindow
 from app.windows.parts import Parts
+from app.windows.side_panel_controller import SidePanelController
 from engine.api.client import EngineClient
 from engine.service.engine import Engine
 
@@ -52,13 +54,16 @@ class Running:
     worker: ThreadPoolExecutor
     closing: asyncio.Event
     backups: BackupOps
+    telemetry: TelemetryOps
 
     def shut_down(self) -> None:
         """Notes unfinished answers, stops the engine, writes what is pending. Takes milliseconds."""
         self.window.save_state()
         self.window.page.shut_down()
+        self.window.doctor.close()
         self.backups.stop()
         self.parts.chats.close()
+        self.telemetry.close()
         self.parts.monitors.close()
         self.parts.ui.close()
         self.parts.bridge.close()
@@ -99,15 +104,17 @@ def build(app: QApplication, paths: Paths, client: Callable[[], EngineClient] = 
     worker = ThreadPoolExecutor(2, thread_name_prefix="worker")
     models = ModelOps(bridge, settings, ui, worker)
     models.remembered = lambda path: remembered_placement(store, path) if settings.values.engine.remember_placement else ""
+    chats = ChatOps(store, bridge, settings, ui)
+    monitors = MonitorOps(bridge, settings, ui, store, paths.recordings)
     parts = Parts(
         paths=paths,
         settings=settings,
         store=store,
         bridge=bridge,
         ui=ui,
-        chats=ChatOps(store, bridge, settings, ui),
+        chats=chats,
         models=models,
-        monitors=MonitorOps(bridge, settings, ui, paths.recordings),
+        monitors=monitors,
         appearance=appearance,
         worker=worker,
     )
@@ -115,7 +122,10 @@ def build(app: QApplication, paths: Paths, client: Callable[[], EngineClient] = 
     window = MainWindow(parts, closing.set)
     holder.append(window)
     reporter.set_window(window, window.show_notice)
-    return Running(parts, window, worker, closing, BackupOps(paths.database, worker, window))
+    SidePanelController(window, parts)
+    window.page.transcript.telemetry_requested.connect(monitors.replay)
+    telemetry = TelemetryOps(chats, monitors, store, bridge)
+    return Running(parts, window, worker, closing, BackupOps(paths.database, worker, window), telemetry)
 
 
 def run(model: str | None, prompt: str, *, offscreen: bool) -> int:

@@ -16,7 +16,7 @@ _CONFIRM_MS = 1500
 
 
 class MessageActions(QWidget):
-    """Emits the name of the action: copy, regenerate, edit, delete; branch_requested carries -1 or +1."""
+    """Emits the name of the action: copy, regenerate, telemetry, edit, delete; branch_requested carries -1 or +1."""
 
     action_requested = Signal(str)
     branch_requested = Signal(int)
@@ -26,6 +26,7 @@ class MessageActions(QWidget):
         texts = {
             "copy": ("copy", self.tr("Copy message")),
             "regenerate": ("refresh-cw", self.tr("Regenerate")),
+            "telemetry": ("activity", self.tr("Show its telemetry")),
             "edit": ("pencil", self.tr("Edit")),
             "delete": ("trash-2", self.tr("Delete")),
         }

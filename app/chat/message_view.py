@@ -304,7 +304,9 @@ class MessageView(QWidget):
         if self._actions is not None:
             return
         user = self._row.role == "user"
-        self._actions = MessageActions(("copy", "edit", "delete") if user else ("copy", "regenerate", "delete"), self)
+        self._actions = MessageActions(
+            ("copy", "edit", "delete") if user else ("copy", "regenerate", "telemetry", "delete"), self
+        )
         self._actions.set_position(self._row.position)
         if not user:
             self._actions.set_offered("regenerate", self._row.status != "streaming")

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from PySide6.QtCore import QEvent, QMimeData, QRect, Qt, QTimer, Signal
+from PySide6.QtCore import QEvent, QRect, Qt, QTimer, Signal
 from PySide6.QtGui import QGuiApplication, QKeyEvent, QPainter, QPaintEvent, QResizeEvent
 from PySide6.QtWidgets import QAbstractScrollArea, QFrame, QWidget
 
@@ -41,6 +41,7 @@ class TranscriptView(QAbstractScrollArea):
     continue_requested = Signal(int)
     branch_requested = Signal(int, int)
     error_action_requested = Signal(int)
+    telemetry_requested = Signal(int)
     link_clicked = Signal(str)
 
     def __init__(self, parent: QWidget | None = None) -> None:
@@ -353,11 +354,10 @@ class TranscriptView(QAbstractScrollArea):
             "delete": self.delete_requested,
             "continue": self.continue_requested,
             "error": self.error_action_requested,
+            "telemetry": self.telemetry_requested,
         }
         if action == "copy":
-            data = QMimeData()
-            data.setText(self._rows[self._where[message_id]].text)
-            QGuiApplication.clipboard().setMimeData(data)
+            QGuiApplication.clipboard().setText(self._rows[self._where[message_id]].text)
             self.copy_requested.emit(message_id)
         else:
             signals[action].emit(message_id)

@@ -11,8 +11,8 @@ from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QLineEdit, QScrollArea, QVBoxLayout, QWidget
 
 from app import theme
-from app.monitors.core_grid import CoreGrid
 from app.monitors.tune_pane import TunePane
+from app.monitors.worker_grid import WorkerGrid
 from app.preferences.form import plain_label, quiet_label
 from app.widgets.buttons import PushButton
 from app.widgets.inputs import Select
@@ -34,7 +34,7 @@ class WorkerPane(QWidget):
         self._topology = topology
         self._working: tuple[int, ...] = ()
         self._busy = ""
-        self.grid = CoreGrid(topology)
+        self.grid = WorkerGrid(topology)
         self.presets = Select(self)
         self.presets.setAccessibleName(self.tr("Preset"))
         self._offered = self._presets()

@@ -7,22 +7,28 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QObject, QTimer, Signal
 
 from app.bridge.engine_bridge import EngineBridge
 from app.bridge.ui_thread import UiThread
+from app.errors import StoreError
 from app.settings.store import SettingsStore
+from app.store.chat_store import ChatStore
 from app.telemetry.keys import first_token, prefill
 from app.telemetry.recording import Recording, columns_of, default_name
-from app.telemetry.timeline import Timeline
-from engine.advice.health import Health, PsuBudget, cpu_health, gpu_health, psu_budget
+from app.telemetry.shown import Replayed, Shown
+from engine.advice.health import Health, PsuBudget
 from engine.api.commands import WatchSensors
 from engine.api.events import Counters, Event, Finished, ModelUnloaded, Sensors
 from engine.api.machine import this_topology
 from engine.api.values import EngineSample, HardwareSnapshot, TokenTrace, Topology, Usage
+
+if TYPE_CHECKING:
+    from app.telemetry.timeline import Timeline
 
 SPAN_S = 1800.0
 FINEST_S = 0.5
@@ -34,29 +40,17 @@ _ALONE_MS = 50
 RECORDER = "recording"
 
 
-@dataclass(frozen=True, slots=True)
-class Shown:
-    """One state of all gauges. trace: of the last measured step of this model, also while it idles. healths: by card key and
-    "cpu" for the processor. psu: None where its watts are not told."""
-
-    timeline: Timeline
-    snapshot: HardwareSnapshot | None = None
-    work: EngineSample | None = None
-    trace: TokenTrace | None = None
-    healths: dict[str, Health] = field(default_factory=dict)
-    psu: PsuBudget | None = None
-
-
 class MonitorOps(QObject):
     """read(HardwareSnapshot): each reading, also while what is shown stands still. updated(): what is shown has changed.
 
-    notice(str): a sentence for the user.
+    replayed: the message whose telemetry is shown, None while it is that of now. notice(str): a sentence for the user.
     """
 
     read = Signal(object)
     updated = Signal()
     paused_changed = Signal(bool)
     recording_changed = Signal(str)
+    replay_changed = Signal()
     notice = Signal(str)
 
     def __init__(
@@ -64,20 +58,22 @@ class MonitorOps(QObject):
         bridge: EngineBridge,
         settings: SettingsStore,
         ui: UiThread,
+        store: ChatStore,
         recordings: Path,
         topology: Callable[[], Topology] = this_topology,
         parent: QObject | None = None,
     ) -> None:
         """recordings: the folder for recordings without a path. topology: asked once, with the first reading."""
         super().__init__(parent)
-        self._bridge, self._settings, self._ui = bridge, settings, ui
+        self._bridge, self._settings, self._ui, self._store = bridge, settings, ui, store
         self._recordings = recordings
         self._ask_topology = topology
         self._topology: Topology | None = None
         self._watchers: dict[str, tuple[float, bool]] = {}
         self._asked = (0.0, False)
-        self.now = Shown(Timeline(SPAN_S, FINEST_S))
+        self._now: Shown | None = None
         self._frozen: Shown | None = None
+        self.replayed: Replayed | None = None
         self._pending: HardwareSnapshot | None = None
         self._alone = QTimer(self)
         self._alone.setSingleShot(True)
@@ -92,8 +88,18 @@ class MonitorOps(QObject):
     # --- what is shown -----------------------------------------------------------------------------------------------
 
     @property
+    def now(self) -> Shown:
+        """The state of all gauges now, whatever is shown."""
+        if self._now is None:
+            # Not with the module: numpy must not delay the first frame of the window.
+            from app.telemetry.timeline import Timeline
+
+            self._now = Shown(Timeline(SPAN_S, FINEST_S))
+        return self._now
+
+    @property
     def shown(self) -> Shown:
-        """What is shown: as it is now, or as it was when it was paused."""
+        """What is shown: as it is now, as it was when it was paused, or what was kept with a message."""
         return self._frozen or self.now
 
     @property
@@ -170,20 +176,50 @@ class MonitorOps(QObject):
 
     @property
     def is_paused(self) -> bool:
-        """Whether what is shown stands still."""
-        return self._frozen is not None
+        """Whether what is shown stands still; a message that is shown again does not count."""
+        return self._frozen is not None and self.replayed is None
 
     def pause(self, on: bool) -> None:
         """Lets what is shown stand still, or go on with what came meanwhile. Recordings go on."""
         if on == self.is_paused:
             return
+        self._end_replay()
         self._frozen = replace(self.now, timeline=self.now.timeline.copy()) if on else None
         self.paused_changed.emit(on)
         self.updated.emit()
 
     def live(self) -> None:
         """What is shown is of now again."""
+        if self.replayed is not None:
+            self._end_replay()
+            self.updated.emit()
         self.pause(False)
+
+    def replay(self, message_id: int) -> None:
+        """Shows what was kept with a message, until `live` or `pause`; `notice` tells where there is nothing."""
+        from app.telemetry.message_telemetry import TelemetryDamaged, unpacked
+        from app.telemetry.replay import replayed, shown_again
+
+        try:
+            data = self._store.telemetry(message_id)
+            telemetry = None if data is None else unpacked(data)
+        except (StoreError, TelemetryDamaged) as error:
+            self.notice.emit(self.tr("The telemetry of this message cannot be read (%1).").replace("%1", str(error)))
+            return
+        if telemetry is None:
+            self.notice.emit(
+                self.tr("No telemetry was kept with this message: it was too short, or written by an older version.")
+            )
+            return
+        self.pause(False)
+        self._frozen, self.replayed = shown_again(telemetry).judged(self._psu_watts), replayed(message_id, telemetry)
+        self.replay_changed.emit()
+        self.updated.emit()
+
+    def _end_replay(self) -> None:
+        if self.replayed is not None:
+            self._frozen = self.replayed = None
+            self.replay_changed.emit()
 
     # --- recording ---------------------------------------------------------------------------------------------------
 
@@ -239,7 +275,7 @@ class MonitorOps(QObject):
         elif isinstance(event, Finished):
             self._on_finished(event.usage)
         elif isinstance(event, ModelUnloaded):
-            self.now = replace(self.now, work=None, trace=None)
+            self._now = replace(self.now, work=None, trace=None)
             self._tell()
 
     def _take(self, sample: EngineSample | None) -> None:
@@ -253,19 +289,12 @@ class MonitorOps(QObject):
             timeline.node_of_core = {core.index: core.node for core in self.topology.cores}
         timeline.push(snapshot, sample)
         trace = self.now.trace if sample is None or sample.trace is None else sample.trace
-        self.now = self._judged(Shown(timeline, snapshot, sample, trace))
+        self._now = Shown(timeline, snapshot, sample, trace).judged(self._psu_watts)
         if self._recording is not None:
             devices = () if sample is None else (one.device for one in sample.devices)
             self._recording.add(snapshot.time_s, timeline.newest, columns_of(snapshot, devices))
         self.read.emit(snapshot)
         self._tell()
-
-    def _judged(self, shown: Shown) -> Shown:
-        if shown.snapshot is None:
-            return shown
-        healths = {gpu.key: gpu_health(gpu) for gpu in shown.snapshot.gpus}
-        healths["cpu"] = cpu_health(shown.snapshot.cpu)
-        return replace(shown, healths=healths, psu=psu_budget(self._settings.values.monitors.psu_watts, shown.snapshot))
 
     def _tell(self) -> None:
         if self._frozen is None:
@@ -283,5 +312,9 @@ class MonitorOps(QObject):
 
     def _on_setting(self, key: str, value: object) -> None:
         if key == "monitors.psu_watts":
-            self.now = self._judged(self.now)
+            self._now = self.now.judged(self._psu_watts)
             self._tell()
+
+    @property
+    def _psu_watts(self) -> int:
+        return self._settings.values.monitors.psu_watts

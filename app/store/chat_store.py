@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from app.errors import StoreError
 from app.log import logger
-from app.store import chats, search
+from app.store import chats, search, telemetry
 from app.store.chats import Answer
 from app.store.db import connect, known
 from app.store.opening import open_database
@@ -103,6 +103,10 @@ class ChatStore:
     def placement(self, query: Callable[[sqlite3.Connection], T]) -> T:
         """What a query of `app.store.placements` finds."""
         return self._read(query)
+
+    def telemetry(self, message_id: int) -> bytes | None:
+        """What was kept of the machine with a message, packed."""
+        return self._read(lambda db: telemetry.telemetry(db, message_id))
 
     # --- changing ----------------------------------------------------------------------------------------------------
 

@@ -77,7 +77,9 @@ def known(error: sqlite3.Error, path: Path | str) -> KnownDbError | DbBug:
 def migrations() -> tuple[str, ...]:
     """The scripts that lead from an empty file to the newest schema; script i leads from version i to i + 1."""
     folder = files("app.store")
-    return tuple((folder / name).read_text(encoding="utf-8") for name in ("schema.sql", "schema_2.sql", "schema_3.sql"))
+    return tuple(
+        (folder / name).read_text(encoding="utf-8") for name in ("schema.sql", "schema_2.sql", "schema_3.sql", "schema_4.sql")
+    )
 
 
 def migrate(connection: sqlite3.Connection, scripts: Sequence[str], path: Path | str) -> None:
@@ -145,7 +147,7 @@ def _check(connection: sqlite3.Connection, size: int) -> None:
 def _read_each_table(connection: sqlite3.Connection) -> None:
     """Finds a damaged schema or search index, which the check of pages does not cover."""
     try:
-        for table in ("chat", "message", "message_search", "title_search", "placement_preset"):
+        for table in ("chat", "message", "message_search", "title_search", "placement_preset", "message_telemetry"):
             connection.execute(f"SELECT rowid FROM {table} ORDER BY rowid DESC LIMIT 1").fetchone()
     except UnicodeDecodeError as error:
         raise _damaged(str(error)) from error

@@ -76,10 +76,13 @@ def stays(lanes: Sequence[Ops], devices: Sequence[Device]) -> tuple[Stay, ...]:
     arrives: list[dict[str, int]] = [{} for _ in lanes]
     read_until: list[dict[str, int]] = [{} for _ in lanes]
     known = exchanges(lanes)
+    ways: dict[tuple[int, int], list[Exchange]] = {}
+    for one in known:
+        ways.setdefault((one.source, one.target), []).append(one)
     for one in known:
         send, recv = lanes[one.source][one.send], lanes[one.target][one.recv]
         assert isinstance(send, LaneSend) and isinstance(recv, LaneRecv)
-        back = [other for other in known if (other.source, other.target) == (one.target, one.source)]
+        back = ways.get((one.target, one.source), ())
         from_gpu, to_gpu = isinstance(devices[one.source], Gpu), isinstance(devices[one.target], Gpu)
         if not from_gpu:
             after = (other.recv for other in back if other.send > one.recv)

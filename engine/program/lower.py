@@ -26,9 +26,9 @@ from engine.program.lane_ops import (
     writes,
 )
 from engine.program.lane_transfer import LaneChosen, LaneTell
-from engine.program.meetings import in_order, meetings
+from engine.program.meetings import all_meetings, in_order
 from engine.program.memory import ALIGN, Life, lay_out
-from engine.program.outline import LaneOutline, outline
+from engine.program.outline import LaneOutline, outline, outline_buckets
 from engine.program.plan import Lane, Plan, Slot, SlotKind
 from engine.quants.formats import BY_ID
 from kernels_pyx.executor import act_row_bytes, partial_floats, routes_bytes
@@ -50,6 +50,18 @@ def lower(
     """
 
     return lower_lanes(outline(graph, placement, phase, max_rows), phase, max_rows, types, f32=f32)
+
+
+def lower_buckets(
+    graph: Graph, placement: Placement, phase: Phase, buckets: Sequence[int], types: Mapping[str, int], *, f32: bool = False
+) -> tuple[Plan, ...]:
+    """A plan for each number of rows, see `lower`.
+
+    Raises:
+        PlacementError: see `outline`.
+    """
+    sketches = outline_buckets(graph, placement, phase, buckets)
+    return tuple(lower_lanes(one, phase, rows, types, f32=f32) for one, rows in zip(sketches, buckets, strict=True))
 
 
 def lower_lanes(
@@ -74,7 +86,7 @@ def _ordered(sketch: LaneOutline, act_of: ActsOf) -> tuple[LaneOp, ...]:
 
 def _lane(sketch: LaneOutline, ops: tuple[LaneOp, ...], stay: Stay, max_rows: int, act_of: ActsOf) -> Lane:
     on_gpu = isinstance(sketch.device, Gpu)
-    meets = (True,) * len(ops) if on_gpu else meetings(ops)
+    meets, team_meets = ((True,) * len(ops), ()) if on_gpu else all_meetings(ops)
     turns = tuple(accumulate(meets, initial=0))  # ops of one turn run side by side
     first, last = touched(ops)
     for name, begin, end in joined_lives(ops) if on_gpu else ():
@@ -92,7 +104,7 @@ def _lane(sketch: LaneOutline, ops: tuple[LaneOp, ...], stay: Stay, max_rows: in
     lives = [Life(name, slot.nbytes, turns[first[name]], turns[last[name]]) for name, slot in slots.items()]
     layout = lay_out(lives, GPU_ALIGN if on_gpu else ALIGN)
     placed = {name: _placed(slot, layout.offsets[name], first[name], last[name]) for name, slot in slots.items()}
-    return Lane(sketch.device, ops, meets, placed, layout.nbytes, sketch.logits)
+    return Lane(sketch.device, ops, meets, placed, layout.nbytes, sketch.logits, team_meets if any(team_meets) else ())
 
 
 def _words(ops: Sequence[LaneOp]) -> frozenset[str]:

@@ -8,8 +8,9 @@ from engine.arch.spec import Mla, ModelSpec
 from engine.errors import InvalidRequest
 from engine.graph.ops import Graph
 from engine.placement.placement import Placement
+from engine.program.fuse import Phase
 from engine.program.lane_latent import ABSORBED_ROWS
-from engine.program.lower import DECODE_BUCKETS, lower
+from engine.program.lower import DECODE_BUCKETS, lower_buckets
 from engine.program.plan import Plan
 from engine.runtime.step import StepBatch
 
@@ -29,8 +30,8 @@ def lower_all(
     largest = max(prefill_chunk, DECODE_BUCKETS[-1] + 1)
     latent = any(isinstance(block.mixer, Mla) for block in spec.blocks)
     chunks = (ABSORBED_ROWS, largest) if latent and largest > ABSORBED_ROWS else (largest,)
-    decode = [lower(graph, placement, "decode", rows, types, f32=f32) for rows in DECODE_BUCKETS]
-    return (*decode, *(lower(graph, placement, "prefill", rows, types, f32=f32) for rows in chunks))
+    wanted: tuple[tuple[Phase, tuple[int, ...]], ...] = (("decode", DECODE_BUCKETS), ("prefill", chunks))
+    return tuple(plan for phase, rows in wanted for plan in lower_buckets(graph, placement, phase, rows, types, f32=f32))
 
 
 def pick(plans: Sequence[Plan], batch: StepBatch) -> int:

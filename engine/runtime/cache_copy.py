@@ -115,14 +115,15 @@ class CacheCopy:
                 if not card.emulated:
                     torch.cuda.current_stream(card.torch_device).synchronize()
             if isinstance(layer.target, _Host):
-                layer.target.raw.index_copy_(0, index, arrives)
+                # Not by torch, which would wake a thread for each core, among workers that have them all.
+                layer.target.raw.numpy()[index.numpy()] = arrives.numpy()
 
     def _enqueue(self, layer: _Layer, index: Tensor) -> Tensor:
         """The copies that cards make; where bytes are on their way to or from."""
         source, target = layer.source, layer.target
         stage = self._staged(len(index), layer.nbytes)
         if isinstance(source, _Host) and isinstance(target, _Card):
-            torch.index_select(source.raw, 0, index, out=stage)
+            np.take(source.raw.numpy(), index.numpy(), axis=0, out=stage.numpy(), mode="clip")
             raw = stage.to(target.device.torch_device, non_blocking=True)
             here = index.to(target.device.torch_device)
             for view, tensor in target.views(raw, target.tensors):
@@ -161,7 +162,9 @@ def _place(layer: int, placed: Placed) -> Device:
 
 
 def _moves(layer: int, now: Placed, then: Placed) -> bool:
-    return _place(layer, now) != _place(layer, then)
+    """From one node of memory to another the cache is the same memory, whose pages follow."""
+    places = _place(layer, now), _place(layer, then)
+    return places[0] != places[1] and any(isinstance(one, Gpu) for one in places)
 
 
 def _layer(spec: ModelSpec, layer: int, now: Placed, then: Placed) -> _Layer:

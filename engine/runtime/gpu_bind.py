@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -27,6 +27,7 @@ from engine.program.lane_ops import (
     LanePrepare,
     LaneRoute,
     LaneRows,
+    matrices,
     reads,
     writes,
 )
@@ -41,12 +42,16 @@ NOTHING = "nothing"
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One op, bound. written: what a check for values that are not finite looks at."""
+    """One op, bound. written: what a check for values that are not finite looks at.
+
+    form: what else than its name says which kernels it calls, of ops of other layers too.
+    """
 
     name: str
     unit: UnitId
     run: Run
     written: tuple[Tensor, ...]
+    form: Hashable = ()
 
 
 def bind(bench: Bench) -> tuple[Call, ...]:
@@ -67,11 +72,22 @@ def bind(bench: Bench) -> tuple[Call, ...]:
             ops, behind = bench.lane.ops[i : i + join.n_ops], i + join.n_ops
             one_by_one = _joined([_BIND[type(one)](bench, one) for one in ops])
             written = [tensor for one in ops for tensor in _written(bench, one)]
-            calls.append(Call(f"{op.unit} {join.name}", op.unit, partial(_at_once, join.run, one_by_one), tuple(written)))
+            form = tuple(_form(bench, one) for one in ops)
+            calls.append(Call(f"{op.unit} {join.name}", op.unit, partial(_at_once, join.run, one_by_one), tuple(written), form))
             continue
         runs = [bench.before.get(i), _BIND[type(op)](bench, op), bench.behind.get(i)]
-        calls.append(Call(name, op.unit, _joined([run for run in runs if run is not None]), tuple(_written(bench, op))))
+        written = _written(bench, op)
+        calls.append(Call(name, op.unit, _joined([run for run in runs if run is not None]), tuple(written), _form(bench, op)))
     return tuple(calls)
+
+
+def _form(at: Bench, op: LaneOp) -> Hashable:
+    """Formats of its matrices, widths of its buffers, and how its attention differs from others."""
+    names = matrices(op) if isinstance(op, LaneLinear | LaneRoute | LaneExpertsUp | LaneExpertsDown) else ()
+    formats = tuple(map(at.resident.weights.format_of, names))
+    widths = tuple(buffer.width for buffer in (*reads(op), *writes(op)))
+    heads = op.heads if isinstance(op, LaneAttend | LanePosition) else None
+    return formats, widths, None if heads is None else (heads.window, heads.sinks is not None)
 
 
 def _nothing() -> None:

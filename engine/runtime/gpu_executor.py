@@ -30,7 +30,7 @@ from engine.runtime.gpu_logits import LogitRoom, LogitRooms
 from engine.runtime.gpu_peers import Peers
 from engine.runtime.gpu_side import GpuSide
 from engine.runtime.gpu_stream_marks import StreamTimes
-from engine.runtime.gpu_warmup import Shapes, Warmer, needs_warmth
+from engine.runtime.gpu_warmup import Warmer, needs_warmth
 from engine.runtime.measured import Crossed, StepTimes, Timing, crossing
 from engine.runtime.pool_keeper import PoolKeeper
 from engine.runtime.residency import Holding
@@ -114,9 +114,9 @@ class GpuExecutor:
         """Which GPUs reach each other."""
         return self._binder.peers
 
-    def warm_up(self, progress: Callable[[int, int], None], abort: AbortFlag | None = None, also: Shapes = ()) -> None:
+    def warm_up(self, progress: Callable[[int, int], None], abort: AbortFlag | None = None) -> None:
         """See `Warmer.warm_up`. abort: None: what stops steps."""
-        self.warmer.warm_up(progress, abort or self._abort, also)
+        self.warmer.warm_up(progress, abort or self._abort)
 
     def step(self, batch: StepBatch) -> F32:
         """Logits [n_out, n_vocab] f32 of the rows that the batch names.

@@ -7,7 +7,8 @@ have their workspace before anything is captured.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Hashable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 
 import numpy as np
@@ -18,6 +19,7 @@ from torch import Tensor
 from engine.runtime.driver import DRIVER
 from engine.runtime.gpu import GpuDevice, guarded
 from engine.runtime.gpu_bind import NOTHING, Call
+from engine.triton_kernels.compiling import nothing_compiled
 
 WARM_RUNS = 2
 """Before a capture: the first compiles, the second runs as the capture will."""
@@ -72,18 +74,21 @@ class GpuStream:
         if self._stream is not None and other._stream is not None and other is not self:
             self._stream.wait_stream(other._stream)
 
-    def capture(self, calls: Sequence[Call]) -> torch.cuda.CUDAGraph:
+    def capture(self, calls: Sequence[Call], *, known: bool = False) -> torch.cuda.CUDAGraph:
         """The calls as one graph. They must have run before. Other threads go on with other streams meanwhile.
 
         Not by torch's context: that waits for the whole device and gives back all memory that is kept for later.
+
+        known: only others of their kind have run. Raises: NotCompiled: a kernel would have to be compiled all the same.
         """
         graph = torch.cuda.CUDAGraph()
         with self.current():
             self.synchronize()
             graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
             try:
-                for call in calls:
-                    call.run()
+                with nothing_compiled() if known else nullcontext():
+                    for call in calls:
+                        call.run()
             finally:
                 with DRIVER:
                     graph.capture_end()
@@ -130,10 +135,35 @@ class GpuLane:
         before = self._first_op if first == 0 else 0
         return np.array([marks[0], *marks[before + 1 : before + end - first], time.monotonic_ns()])
 
-    def capture(self, first: int, end: int) -> None:
-        """From now on ops [first, end) are replayed. They must have been warmed up. Nothing to do where a device is emulated."""
+    def capture(self, first: int, end: int, *, known: bool = False) -> None:
+        """From now on ops [first, end) are replayed. They must have been warmed up. Nothing to do where a device is emulated.
+
+        known: see `GpuStream.capture`.
+        """
         if not self.stream.device.emulated:
-            self._graphs[first, end] = self.stream.capture(self.piece(first, end))
+            self._graphs[first, end] = self.stream.capture(self.piece(first, end), known=known)
+
+    def new_layers(self, known: set[Hashable]) -> frozenset[int]:
+        """The layers in which some op is of a kind that is not among those known, which it is then; and what belongs to none.
+
+        Whole layers, so that each op finds what those before it made: ids of experts are no place for what was left there.
+        """
+        nth: Counter[str] = Counter()
+        found = {-1}
+        for call in self.calls:
+            nth[call.name] += 1
+            kind = call.name.partition(" ")[2], call.unit.kind, nth[call.name], call.form
+            if kind not in known:
+                found.add(call.unit.layer)
+                known.add(kind)
+        return frozenset(found)
+
+    def run_layers(self, first: int, end: int, layers: frozenset[int]) -> None:
+        """Enqueues those of ops [first, end) that belong to these layers. Raises: DeviceLost."""
+        with self.stream.current():
+            for call in self.piece(first, end):
+                if call.unit.layer in layers:
+                    _named(call, self.stream.device)
 
     def first_bad(self, first: int, end: int) -> Call | None:
         """Runs ops [first, end) one by one; the first after which a value is not finite, where there is one."""

@@ -9,21 +9,25 @@ from functools import partial
 
 from engine.arch.spec import HeadMatrices
 from engine.errors import Cancelled, OutOfMemory
-from engine.placement.placement import Gpu, Numa, Placement
+from engine.placement.placement import Gpu, Placement, WorkerPlan
 from engine.program.lane_ops import LaneOp
 from engine.program.plan import Plan
 from engine.runtime.buckets import lower_all
 from engine.runtime.build import (
     bring_to_cpu,
     bytes_of_tensors,
-    cache_holdings,
+    caches_held,
     compile_lanes,
+    keep_on_nodes,
+    spread_here,
     turned_by_cpu,
     turned_bytes,
+    weights_held,
 )
 from engine.runtime.choices import StepChoices
 from engine.runtime.cpu_programs import CpuPrograms, cpu_lane
 from engine.runtime.derived import DerivedWeights
+from engine.runtime.garbage import keep_imports_out
 from engine.runtime.gpu import GpuDevice, open_gpus
 from engine.runtime.gpu_executor import GpuExecutor
 from engine.runtime.gpu_inputs import InputLayout
@@ -32,10 +36,12 @@ from engine.runtime.gpu_side import GpuSide, Streamed, head_parts, layers_on, te
 from engine.runtime.gpu_stream import ExpertStream
 from engine.runtime.gpu_warmup import Shapes
 from engine.runtime.kv_cache import BLOCK, KvCache
+from engine.runtime.on_nodes import notes_of
 from engine.runtime.pinned import Pinned
 from engine.runtime.placed import Placed
 from engine.runtime.residency import Holding
 from engine.runtime.source import Building, ModelSource
+from engine.runtime.spreading import Spreading
 from engine.runtime.states import StatePool, plan_slots
 from engine.runtime.stream_choice import StreamChoice
 from engine.runtime.stream_plan import load_of, streamed_plan, without_room
@@ -77,14 +83,18 @@ def load_placed(source: ModelSource, placement: Placement, building: Building, b
     spec, graph, options, undo = source.spec, source.graph, source.options, building.undo
     earlier = _Earlier.of(beside)
     devices = earlier.open(where.index for where in placement.devices if isinstance(where, Gpu))
-    plans = lower_all(spec, graph, placement, source.types, source.chunk, f32=source.f32)
-    home = next((where for where in placement.devices if isinstance(where, Numa)), Numa(0))
+    keep_imports_out()
+    lap = building.laps.lap
+    with lap("plans"):
+        plans = lower_all(spec, graph, placement, source.types, source.chunk, f32=source.f32)
+    home = placement.home
     cpu_layers = frozenset(range(spec.n_layers)) - frozenset().union(
         *(layers_on(placement, Gpu(device.index)) for device in devices)
     )
     kinds = (placement.k_type, placement.v_type)
     kept = (None, None) if beside is None else (beside.cache, beside.states)
-    cache = KvCache(spec, source.n_ctx, *kinds, source.chunk, layers=cpu_layers, beside=kept[0])
+    with lap("caches"):
+        cache = KvCache(spec, source.n_ctx, *kinds, source.chunk, layers=cpu_layers, beside=kept[0])
     undo.append(cache.close)
     slots = beside.state_slots if beside is not None else plan_slots(spec, source.snapshot_budget)
     states = StatePool(spec, slots[0], layers=cpu_layers, beside=kept[1])
@@ -92,7 +102,8 @@ def load_placed(source: ModelSource, placement: Placement, building: Building, b
     scratch = tuple(group.n_blocks for group in cache.groups) or (0,)
     inputs = InputLayout(-(-source.n_ctx // BLOCK), scratch, slots[0] if slots[0] else None)
     choices = StepChoices(spec)
-    streamed = streamed_plan(graph, placement, plans, source.types, options, devices)
+    with lap("plans"):
+        streamed = streamed_plan(graph, placement, plans, source.types, options, devices)
     carriers = max(1, (len(placement.workers.cores) - 2) // len(devices))
 
     keeper = None if beside is None else beside.executor.pools
@@ -112,25 +123,32 @@ def load_placed(source: ModelSource, placement: Placement, building: Building, b
         return sides
 
     notes: tuple[str, ...] = ()
-    try:
-        sides = made(streamed)
-    except OutOfMemory as error:
-        if streamed is None:
-            raise
-        notes, streamed = (without_room(error),), None
-        sides = made(None)
+    with lap("GPUs' room"):
+        try:
+            sides = made(streamed)
+        except OutOfMemory as error:
+            if streamed is None:
+                raise
+            notes, streamed = (without_room(error),), None
+            sides = made(None)
     undo += [side.close for side in sides]
     all_plans = plans if streamed is None else (*plans, streamed)
     lanes = [lane for plan in all_plans if (lane := cpu_lane(plan)) is not None]
     cpu_ops = [op for lane in lanes for op in lane.ops]
     known = None if beside is None else beside.derived
-    derived = DerivedWeights(source.weights, _turned(cpu_ops), building.abort, f32=source.f32, beside=known)
+    with lap("derived"):
+        derived = DerivedWeights(source.weights, _turned(cpu_ops), building.abort, f32=source.f32, beside=known)
     on_cpu = tensors_of(cpu_ops)
-    cpu = None
+    cpu, spreading = None, None
     if lanes:
-        cpu = _compile(source, placement, cpu_ops, all_plans, on_cpu, derived, cache, states, choices, devices, beside)
+        workers = workers_beside(placement.workers, cpu_ops, source.options, devices)
+        spreading = spread_here(source, placement, on_cpu, building, beside)
+        memories = (derived, cache, states, choices)
+        with lap("programs"):
+            cpu = _compile(source, placement, workers, all_plans, on_cpu, *memories, devices, beside, spreading)
     if cpu is not None:
         undo.append(cpu.close)
+    keep_on_nodes(source, placement, cache, states, building, beside)
     brings = [side.experts for side in sides if side.experts is not None]
     load = None
     if streamed is not None and brings:
@@ -138,17 +156,26 @@ def load_placed(source: ModelSource, placement: Placement, building: Building, b
         load = load_of(graph, streamed, placement, most, len(placement.workers.cores))
     choice = StreamChoice(options.stream_experts, load)
     known_peers = earlier.peers_of(devices)
-    executor = GpuExecutor(spec, plans, tuple(sides), cpu, states, inputs, choices, building.steps, streamed, choice, known_peers)
+    with lap("executor"):
+        executor = GpuExecutor(
+            spec, plans, tuple(sides), cpu, states, inputs, choices, building.steps, streamed, choice, known_peers
+        )
     undo.append(executor.close)
-    brought = _bring(source, on_cpu, sides, building, beside)
+    brought = _bring(source, on_cpu, sides, building, beside, spreading)
     if brings:
-        _tune(brings, choice, building)
-    executor.warm_up(lambda done, total: building.progress("warmup", done, total), building.abort, earlier.shapes)
-    mapped = bytes_of_tensors(source, on_cpu)
+        with lap("tune"):
+            _tune(brings, choice, building)
+    executor.warmer.warm_up(
+        lambda done, total: building.progress("warmup", done, total),
+        building.abort,
+        earlier.shapes,
+        beside={device.index for device in devices} <= set(earlier.sides),
+        laps=building.laps,
+    )
     holdings = [
-        *(Holding(home, "weights", mapped, mapped=True) for _ in range(bool(mapped))),
+        *(one for one in weights_held(source, home, on_cpu, spreading) if one.nbytes),
         Holding(home, "derived", source.ropes.nbytes + derived.nbytes + turned_bytes(source, placement)),
-        *cache_holdings(home, cache, states),
+        *caches_held(home, cache, states, spreading),
         *(Holding(home, "workspace", one.workspace_bytes) for one in (cpu,) if one is not None),
     ]
     if brings:
@@ -165,8 +192,10 @@ def load_placed(source: ModelSource, placement: Placement, building: Building, b
         on_cpu,
         turned_by_cpu(graph, placement),
         {side.name: side.device.name for side in sides},
-        notes + executor.notes,
+        notes + executor.notes + notes_of(source, spreading, cpu),
         brought,
+        sum(side.weights.nbytes + (0 if side.slots is None else side.slots.nbytes) for side in sides),
+        spreading,
     )
 
 
@@ -178,7 +207,7 @@ def _turned(ops: Sequence[LaneOp]) -> tuple[HeadMatrices, ...]:
 def _compile(
     source: ModelSource,
     placement: Placement,
-    ops: Sequence[LaneOp],
+    workers: WorkerPlan,
     plans: tuple[Plan, ...],
     on_cpu: frozenset[str],
     derived: DerivedWeights,
@@ -187,8 +216,8 @@ def _compile(
     choices: StepChoices,
     devices: tuple[GpuDevice, ...],
     beside: Placed | None,
+    spreading: Spreading | None,
 ) -> CpuPrograms:
-    workers = workers_beside(placement.workers, ops, source.options, devices)
     return compile_lanes(
         source,
         placement,
@@ -201,6 +230,7 @@ def _compile(
         room=partial(Pinned, devices=devices),
         weight_bytes=bytes_of_tensors(source, on_cpu),
         beside=beside,
+        spreading=spreading,
     )
 
 
@@ -214,7 +244,12 @@ def _tune(brings: Sequence[ExpertStream], choice: StreamChoice, building: Buildi
 
 
 def _bring(
-    source: ModelSource, on_cpu: frozenset[str], sides: Sequence[GpuSide], building: Building, beside: Placed | None
+    source: ModelSource,
+    on_cpu: frozenset[str],
+    sides: Sequence[GpuSide],
+    building: Building,
+    beside: Placed | None,
+    spreading: Spreading | None,
 ) -> int:
     """Reads all weights to where they belong and were not yet; their bytes."""
     new = on_cpu if beside is None else on_cpu - beside.on_cpu
@@ -226,11 +261,14 @@ def _bring(
         building.progress("weights", done + n, total)
 
     told(0)
-    for side in sides:
-        side.weights.upload(told, building.abort, building.pause)
-        done += side.weights.nbytes
-    for slots in pools:
-        slots.fill(told, building.abort)
-        done += slots.nbytes
-    bring_to_cpu(source, on_cpu, beside, building, told)
+    near: frozenset[str] = frozenset() if beside is None else beside.on_cpu
+    with building.laps.lap("upload"):
+        for side in sides:
+            side.weights.upload(told, building.abort, building.pause, near)
+            done += side.weights.nbytes
+        for slots in pools:
+            slots.fill(told, building.abort)
+            done += slots.nbytes
+    with building.laps.lap("touch"):
+        bring_to_cpu(source, on_cpu, beside, building, told, spreading)
     return total

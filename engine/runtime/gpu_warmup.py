@@ -6,17 +6,20 @@ Called by the thread that steps, and for a placement that is built beside a runn
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Sequence
 
 import numpy as np
 
-from engine.errors import Cancelled, EngineError
+from engine.errors import Cancelled, DeviceLost, EngineError
 from engine.program.plan import Plan
 from engine.runtime.gpu_bound import Binder, Bound
 from engine.runtime.gpu_buffers import StepShape
-from engine.runtime.gpu_lane import WARM_RUNS
+from engine.runtime.gpu_lane import WARM_RUNS, GpuLane
 from engine.runtime.gpu_side import GpuSide
+from engine.runtime.laps import Laps
 from engine.runtime.step import StepBatch
+from engine.triton_kernels.compiling import NotCompiled
 from kernels_pyx.executor import AbortFlag
 
 log = logging.getLogger("engine")
@@ -29,6 +32,9 @@ class Warmer:
     """plans: all of a model, its own before those whose experts come on the way; n_own: how many those are."""
 
     def __init__(self, plans: tuple[Plan, ...], n_own: int, sides: Sequence[GpuSide], binder: Binder) -> None:
+        self._known: defaultdict[tuple[int, StepShape, int], set[Hashable]] = defaultdict(set)
+        """Kinds of ops that have run, by plan, shape and index of the GPU."""
+        self._beside = False
         self._plans = plans
         self._n_own = n_own
         self._sides = sides
@@ -40,17 +46,30 @@ class Warmer:
         """Steps of few rows that have been captured by now."""
         return tuple((index, bound.shape) for index, bound in self._binder.kept if bound.ready and bound.plan.phase == "decode")
 
-    def warm_up(self, progress: Callable[[int, int], None], abort: AbortFlag, also: Shapes = ()) -> None:
+    def warm_up(
+        self,
+        progress: Callable[[int, int], None],
+        abort: AbortFlag,
+        also: Shapes = (),
+        *,
+        beside: bool = False,
+        laps: Laps | None = None,
+    ) -> None:
         """Binds what most steps are: decode of one sequence, whole chunks of prompts; compiles and captures them on real devices.
 
         Other shapes are captured when they come for the first time (decode) or the second time (prompts), or here: `also`.
 
+        beside: another placement of the model is answering meanwhile, and has used most kernels: of layers that are
+        alike only one runs, and chunks of prompts are captured when they come.
+
         Raises:
             Cancelled: the flag was set. OutOfMemory, DeviceLost.
         """
+        self._beside, laps = beside, laps or Laps()
         for side in self._sides:
             side.device.synchronize()  # what was cleared and copied so far was enqueued elsewhere
-            side.device.trim()
+            if not beside:
+                side.device.trim()
         usual = [(i, plan.max_rows) for i, plan in enumerate(self._plans) if plan.phase == "prefill" or plan.max_rows == 1]
         wanted = [(i, StepShape(rows, 1, 1)) for i, rows in usual]
         wanted += [(i, shape) for i, shape in also if (i, shape) not in wanted]
@@ -58,9 +77,16 @@ class Warmer:
             if abort.is_set:
                 raise Cancelled("loading was stopped")
             progress(done, len(wanted))
-            bound = self._binder.bind(i, shape, beside=self._plans[i].phase == "decode")
-            if needs_warmth(self._sides) and not self._passes_lent(i):
-                self.make_ready(i, bound)
+            decode = self._plans[i].phase == "decode"
+            with laps.lap("bind"):
+                bound = self._binder.bind(i, shape, beside=decode)
+            if not needs_warmth(self._sides) or self._passes_lent(i):
+                continue
+            with laps.lap(f"warm {self._plans[i].phase}"):
+                if decode or not beside:
+                    self.make_ready(i, bound)
+                else:
+                    self._run_new(i, bound)
 
     def next_cold(self) -> tuple[int, StepShape] | None:
         """The smallest kind of decode step that has not run yet and would be compiled and captured in the midst of an answer."""
@@ -95,14 +121,33 @@ class Warmer:
     def make_ready(self, index: int, bound: Bound) -> None:
         """Runs what GPUs do on padding alone, so that all is compiled and all memory taken, and captures it."""
         bound.ready = True
+        if self._beside and index < self._n_own and bound.capturable:
+            self._run_new(index, bound)
+            try:
+                self._capture(bound, known=True)
+                return
+            except (NotCompiled, DeviceLost) as error:
+                log.info("%s of %d rows is made ready from the beginning (%r)", bound.plan.phase, bound.shape.n_rows, error)
         bound.host.fill(_NOTHING, None)
-        self._warm(bound, WARM_RUNS)
+        for _ in range(WARM_RUNS):
+            self._run(bound, GpuLane.run)
         if index >= self._n_own or not bound.capturable:
             return  # experts come on the way, or rows cross
+        self._capture(bound)
+
+    @staticmethod
+    def _capture(bound: Bound, *, known: bool = False) -> None:
         for piece in bound.pieces:
             lane = bound.lanes[piece.lane]
             if lane is not None:
-                lane.capture(piece.first, piece.end)
+                lane.capture(piece.first, piece.end, known=known)
+
+    def _run_new(self, index: int, bound: Bound) -> None:
+        """Runs layers of a new kind, on padding."""
+        bound.host.fill(_NOTHING, None)
+        lanes = {lane: lane.stream.device.index for lane in bound.lanes if lane is not None}
+        new = {lane: lane.new_layers(self._known[index, bound.shape, device]) for lane, device in lanes.items()}
+        self._run(bound, lambda lane, first, end: lane.run_layers(first, end, new[lane]))
 
     def is_due(self, index: int, bound: Bound) -> bool:
         """Whether a shape that is not captured comes often enough to be worth it."""
@@ -111,15 +156,14 @@ class Warmer:
             return False
         return bound.plan.phase == "decode" or bound.uses > 1
 
-    def _warm(self, bound: Bound, times: int) -> None:
+    def _run(self, bound: Bound, run: Callable[[GpuLane, int, int], None]) -> None:
         """Runs the pieces of GPUs; nobody waits for a CPU that has not begun."""
         if bound.meeting is not None:
             bound.meeting.host.stop()
-        for _ in range(times):
-            for piece in bound.pieces:
-                lane = bound.lanes[piece.lane]
-                if lane is not None:
-                    lane.run(piece.first, piece.end)
+        for piece in bound.pieces:
+            lane = bound.lanes[piece.lane]
+            if lane is not None:
+                run(lane, piece.first, piece.end)
         for side in self._sides:
             side.stream.synchronize()
             side.rest()

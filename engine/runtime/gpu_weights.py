@@ -7,11 +7,7 @@ of the machine. What lies on the device already, for another placement of the mo
 
 from __future__ import annotations
 
-import threading
-import time
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Mapping
 
 import numpy as np
 import numpy.typing as npt
@@ -20,12 +16,13 @@ from torch import Tensor
 
 from engine.arch.spec import HeadMatrices, Norm, Rope, Temperature
 from engine.arch.units import UnitId
-from engine.errors import Cancelled, EngineBug
+from engine.errors import EngineBug
 from engine.gguf.info import TensorInfo
 from engine.quants.padding import PADDED, padded_bytes
 from engine.runtime.derived import derive
 from engine.runtime.driver import DRIVER
-from engine.runtime.gpu import GpuDevice, GpuMemory, guarded
+from engine.runtime.gpu import GpuMemory, guarded
+from engine.runtime.gpu_upload import STAGED_BYTES, Piece, Uploader
 from engine.runtime.rope_table import RopeTables
 from engine.runtime.weights import Weights, no_pause
 from engine.triton_kernels.formats import padded as padded_format
@@ -34,22 +31,6 @@ from kernels_pyx.executor import AbortFlag
 
 ALIGN = 256
 """Where a tensor may begin: a multiple of what one load of any kernel takes."""
-STAGED_BYTES = 16 << 20
-STAGERS = 4
-"""Threads that read the file, each with a pinned buffer: one alone reads the page cache at a fifth of what PCIe takes."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Piece:
-    """Bytes [start, start + nbytes) of a tensor, on their way to `into`: uint8 [n, m], m bytes of the file a row."""
-
-    tensor: TensorInfo
-    start: int
-    into: Tensor
-
-    @property
-    def nbytes(self) -> int:
-        return self.into.numel()
 
 
 class GpuWeights:
@@ -116,48 +97,52 @@ class GpuWeights:
             self._raw[tensor.name] = room[at : at + size]
             at += _aligned(size)
 
+    def format_of(self, name: str) -> str:
+        """In which a matrix of the file lies there."""
+        return self._weights.tensor(name).type_name
+
     def lend(self, name: str, room: Tensor) -> None:
         """The bytes of a matrix that somebody else brings as the file holds them, and keeps there while it is read."""
         self._lent.add(name)
         self._raw[name] = room
 
-    def upload(self, progress: Callable[[int], None], abort: AbortFlag, pause: Callable[[float], None] = no_pause) -> None:
+    def upload(
+        self,
+        progress: Callable[[int], None],
+        abort: AbortFlag,
+        pause: Callable[[float], None] = no_pause,
+        near: Container[str] = (),
+    ) -> None:
         """Brings the bytes of all matrices that were not here. progress(done): bytes so far; pause: see `Building`.
 
+        near: those that lie in the machine's memory, where nobody moves them meanwhile.
+
         Raises:
-            Cancelled: the flag was set. ModelChanged: part of the file is gone. DeviceLost.
+            Cancelled: the flag was set. ModelChanged: part of the file is gone. DeviceLost, OutOfMemory.
         """
-        pieces = list(self._pieces())
-        if not pieces:
-            return
-        stage = _Direct(self._weights) if self._memory.device.emulated else _Staged(self._weights, self._memory.device)
-
-        def bring(piece: _Piece) -> int:
-            if abort.is_set:
-                raise Cancelled("loading was stopped")
-            started = time.perf_counter()
-            stage.bring(piece)
-            pause(time.perf_counter() - started)
-            return piece.nbytes
-
         done = 0
-        with ThreadPoolExecutor(1 if self._memory.device.emulated else STAGERS, "upload") as threads:
-            for nbytes in threads.map(bring, pieces):
-                done += nbytes
-                progress(done)
-        stage.close()
 
-    def _pieces(self) -> Iterator[_Piece]:
+        def arrived(nbytes: int) -> None:
+            nonlocal done
+            done += nbytes
+            progress(done)
+
+        pieces = list(self._pieces())
+        uploader = Uploader(self._memory, self._weights, abort, arrived, pause)
+        uploader.carry([piece for piece in pieces if piece.tensor.name in near])
+        uploader.read([piece for piece in pieces if piece.tensor.name not in near])
+
+    def _pieces(self) -> Iterator[Piece]:
         for tensor in self._tensors:
             raw = self._raw[tensor.name]
             stored, padded = PADDED.get(tensor.type_name, (0, 0))
             if not stored:
                 for start in range(0, tensor.nbytes, STAGED_BYTES):
-                    yield _Piece(tensor, start, raw[start : start + STAGED_BYTES].view(1, -1))
+                    yield Piece(tensor, start, raw[start : start + STAGED_BYTES].view(1, -1))
                 continue
             blocks, at_once = raw.view(-1, padded)[:, :stored], STAGED_BYTES // stored
             for first in range(0, len(blocks), at_once):
-                yield _Piece(tensor, first * stored, blocks[first : first + at_once])
+                yield Piece(tensor, first * stored, blocks[first : first + at_once])
 
     def _form(self, tensor: TensorInfo, n_in: int) -> tuple[str, int]:
         """The format in which a matrix lies here, and bytes of its rows."""
@@ -274,51 +259,3 @@ def _aligned(nbytes: int) -> int:
 def _room_bytes(tensors: Iterable[TensorInfo]) -> int:
     """Bytes of a room in which these lie one behind the other."""
     return sum(_aligned(padded_bytes(one.type_name, one.nbytes)) for one in tensors)
-
-
-class _Direct:
-    """Reads into the tensors of an emulated device."""
-
-    def __init__(self, weights: Weights) -> None:
-        self._weights = weights
-
-    def bring(self, piece: _Piece) -> None:
-        into = piece.into.numpy()
-        room = into if into.flags.c_contiguous else np.empty(into.shape, np.uint8)
-        self._weights.read_into(piece.tensor, piece.start, room.reshape(-1))
-        if room is not into:
-            into[:] = room
-
-    def close(self) -> None:
-        """Nothing is kept."""
-
-
-class _Staged:
-    """Reads into pinned buffers, one a thread, and copies from there on a stream of the thread's own."""
-
-    def __init__(self, weights: Weights, device: GpuDevice) -> None:
-        self._weights = weights
-        self._device = device
-        self._own = threading.local()
-        self._spreads = False
-
-    def bring(self, piece: _Piece) -> None:
-        with guarded(self._device), torch.cuda.device(self._device.torch_device):
-            if not hasattr(self._own, "buffer"):
-                with DRIVER:
-                    self._own.buffer = torch.empty(STAGED_BYTES, dtype=torch.uint8, pin_memory=True)
-                    self._own.stream = torch.cuda.Stream(self._device.torch_device)
-            buffer = self._own.buffer[: piece.nbytes]
-            self._weights.read_into(piece.tensor, piece.start, buffer.numpy())
-            with torch.cuda.stream(self._own.stream):
-                self._spreads = self._spreads or not piece.into.is_contiguous()
-                with DRIVER:  # room on the device is taken, and code is loaded that is new to it
-                    arrived = buffer if piece.into.is_contiguous() else buffer.to(piece.into.device, non_blocking=True)
-                    piece.into.copy_(arrived.view(piece.into.shape), non_blocking=True)
-            self._own.stream.synchronize()
-
-    def close(self) -> None:
-        """Gives back what blocks passed through on the device, to be spread."""
-        if self._spreads:
-            with guarded(self._device), DRIVER:
-                torch.cuda.empty_cache()

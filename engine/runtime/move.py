@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from engine.errors import Cancelled, EngineError, OutOfDeviceMemory, OutOfMemory
 from engine.placement.placement import Gpu, Placement
 from engine.runtime.build import advised, build, estimator_of, owning_of
+from engine.runtime.laps import Laps
 from engine.runtime.move_plan import gpus_of, parts_of
 from engine.runtime.pace import Pace
 from engine.runtime.placed import Placed
@@ -61,7 +62,11 @@ class Move:
         self._written: Written | None = None
         self.progress = Progress("room", 0, 0)
         self.moved_bytes = 0
+        self.uploaded_bytes = 0
+        """Of `moved_bytes`, what crossed to GPUs as weights."""
         self.pause_s = 0.0
+        self.laps = Laps()
+        """What the time went to."""
         self._thread = threading.Thread(target=self._run, name="placement", daemon=True)
         self._thread.start()
 
@@ -140,7 +145,8 @@ class Move:
         model = self._model
         try:
             assert model.placed is not None
-            model.renew_owning(owning_of(model.source, model.placed, model.owning))
+            with self.laps.lap("pages"):
+                model.renew_owning(owning_of(model.source, model.placed, model.owning))
         except BaseException as error:
             self._error = self._error or error
 
@@ -187,21 +193,25 @@ class Move:
         model, source = self._model, self._model.source
         now = model.placed
         assert now is not None
-        building = Building(self._tell, self._abort, model.abort, pause=self._pace.pause)
+        building = Building(self._tell, self._abort, model.abort, pause=self._pace.pause, laps=self.laps)
         try:
             self._tell("room", 0, 0)
             then = build(source, target, building, now)
-            copy = self._copy(now, then)
+            with self.laps.lap("caches ahead"):
+                copy = self._copy(now, then)
             if self._abort.is_set:
                 raise Cancelled("the move was stopped")
             self._tell("switch", 0, 0)
-            self._between_steps(lambda: self._switch(now, then, copy))
+            with self.laps.lap("switch, with the step before it"):
+                self._between_steps(lambda: self._switch(now, then, copy))
         except BaseException:
             self._written = None
             building.give_back()
             raise
         self.moved_bytes += then.moved_bytes + (0 if copy is None else copy.nbytes)
-        now.close()
+        self.uploaded_bytes += then.uploaded_bytes
+        with self.laps.lap("release"):
+            now.close()
         source.weights.keep_turned(then.turned)
 
     def _copy(self, now: Placed, then: Placed) -> CacheCopy | None:

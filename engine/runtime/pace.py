@@ -1,11 +1,13 @@
-"""How much of the machine work beside steps may take: its threads rest while steps are slower than they were without it."""
+"""How much of the machine work beside steps may take: its threads rest when steps have become too slow since it began."""
 
 from __future__ import annotations
 
 import time
 
-KEPT = 0.8
-"""Of the speed of steps, that the work aims at leaving."""
+KEPT = 0.78
+"""Of the speed of steps, that the work aims at leaving. On average: a step in which it is unlucky says nothing."""
+FORGOTTEN = 0.98
+"""What a step counts for, of what the next one does."""
 MOST_REST = 4.0
 """Of the time of a piece of work, that its thread rests behind it."""
 REST_S = 0.25
@@ -22,16 +24,19 @@ class Pace:
         self._usual_s = usual_s
         self._rest = 0.0
         self._last = 0.0
+        self._usual = self._took = 0.0
 
     def stepped(self, seconds: float) -> None:
         """A step of the usual kind took so long."""
         self._last = time.monotonic()
         if not self._usual_s:
             return
-        if seconds * KEPT > self._usual_s:
-            self._rest = min(MOST_REST, max(0.25, 1.5 * self._rest))
+        self._usual = FORGOTTEN * self._usual + self._usual_s
+        self._took = FORGOTTEN * self._took + seconds
+        if self._took * KEPT > self._usual:
+            self._rest = min(MOST_REST, max(0.25, 1.25 * self._rest))
         else:
-            self._rest *= 0.8
+            self._rest *= 0.5
 
     def pause(self, seconds: float) -> None:
         """Behind a piece of work that took so long."""

@@ -14,6 +14,8 @@ from engine.graph.ops import Graph
 from engine.hardware.machine import Machine
 from engine.placement.options import LoadOptions
 from engine.quants.formats import BY_ID
+from engine.runtime.laps import Laps
+from engine.runtime.node_memory import NodeMemory
 from engine.runtime.rope_table import RopeTables
 from engine.runtime.weights import Weights, no_pause
 from kernels_pyx.executor import AbortFlag
@@ -25,7 +27,8 @@ Progress = Callable[[str, int, int], None]
 @dataclass(frozen=True, slots=True)
 class ModelSource:
     """n_ctx: tokens of a sequence; types: ggml type ids of the matrices that lanes multiply with; machine: as it was before
-    anything of the model was in memory; tuned: what `options` have from an earlier sweep over numbers of workers."""
+    anything of the model was in memory; tuned: what `options` have from an earlier sweep over numbers of workers. nodes: of
+    memory, None where there is one."""
 
     file: GgufFile
     spec: ModelSpec
@@ -37,6 +40,7 @@ class ModelSource:
     types: Mapping[str, int]
     machine: Machine
     tuned: Tuned | None = None
+    nodes: NodeMemory | None = None
 
     @property
     def chunk(self) -> int:
@@ -64,7 +68,8 @@ class ModelSource:
 class Building:
     """One attempt. abort: stops it; steps: stops the steps of what it makes; undo: what gives back what was taken, for failures.
 
-    pause: told behind each piece of work that can wait, with the seconds it took, by the threads that do it.
+    pause: told behind each piece of work that can wait, with the seconds it took, by the threads that do it. laps: what took how
+    long.
     """
 
     progress: Progress
@@ -72,6 +77,7 @@ class Building:
     steps: AbortFlag
     undo: list[Callable[[], None]] = field(default_factory=list)
     pause: Callable[[float], None] = no_pause
+    laps: Laps = field(default_factory=Laps)
 
     def give_back(self) -> None:
         """Undoes what was done, the last first."""

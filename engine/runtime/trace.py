@@ -60,7 +60,7 @@ def label_of(op: LaneOp, *, beside: bool) -> Label:
 def label_of_all(ops: Sequence[LaneOp]) -> Label:
     """What ops are that nobody timed one by one: the weightiest of them where they are of one layer or two, else only `other`."""
     labels = [label_of(op, beside=False) for op in ops]
-    kind = next((kind for kind in _WEIGHTIEST if any(label[0] == kind for label in labels)), "other")
+    kind: TraceKind = next((kind for kind in _WEIGHTIEST if any(label[0] == kind for label in labels)), "other")
     layers = {layer for name, layer in labels if name == kind}
     if len(layers) > 2:
         return "other", None

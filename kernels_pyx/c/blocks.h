@@ -9,6 +9,7 @@
 typedef uint16_t ld_f16; // IEEE half precision, as bits
 typedef uint16_t ld_packed16 __attribute__((aligned(1), may_alias)); // read at any address
 typedef uint32_t ld_packed32 __attribute__((aligned(1), may_alias));
+typedef uint64_t ld_packed64 __attribute__((aligned(1), may_alias));
 
 // x = d * (q - 8); byte i holds value i in its low and value i + 16 in its high nibble.
 typedef struct LD_PACKED { ld_f16 d; uint8_t q[16]; } ld_block_q4_0;

@@ -1,20 +1,23 @@
 """Moves between CPU and GPU during decode: how long answers stand still, how fast they go meanwhile, and how long a move takes.
 
-Run as `python -m tests.bench.gpu_migrate OUT.json [SECTION ...]` on a machine with a GPU (sections `build`, `goldens`, `moves`;
-less than 150 s on an H200), or with `--emulate` on any machine, where times say nothing about a bus. What a move may take stands
-beside it: 50 ms and the bytes of caches and states over the link for the pause, 30 % of the speed meanwhile, and for the whole
-1.5 times all bytes over the link and 0.3 s for each captured bucket.
+Run as `python -m tests.bench.gpu_migrate OUT.json [SECTION ...]` on a machine with a GPU (sections `build`, `goldens`, `moves`,
+`registered`; less than 150 s on an H200), or with `--emulate` on any machine, where times say nothing about a bus. What a move
+may take stands beside it: 50 ms and the bytes of caches and states over the link for the pause, 30 % of the speed meanwhile, and
+for the whole 1.5 times all bytes over the link and 0.3 s for each captured bucket.
 """
 
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import os
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -123,6 +126,7 @@ def moves(out: Result, *, emulate: bool = False) -> None:
     from engine.placement.options import LoadOptions
     from engine.placement.placement import Gpu, Numa
     from tests.helpers.golden_models import golden
+    from tests.helpers.moves import target
     from tests.helpers.placed import need_torch, placed
     from tests.helpers.runs import open_model
 
@@ -167,28 +171,130 @@ def moves(out: Result, *, emulate: bool = False) -> None:
             one_move(model, talk, where, row, out["link_gbps"])
             sys.stdout.write(f"{name}: {json.dumps(row)}\n")
             sys.stdout.flush()
-        out["ledger"] = {f"{one.device} {one.owner}": one.nbytes for one in model.residency.holdings}
-        again = open_model(path, placed(path, hybrid, options)) if not emulate else None
-        if again is not None:
-            fresh = {f"{one.device} {one.owner}": one.nbytes for one in again.residency.holdings}
-            keys = ("weights", "derived", "kv", "kept windows", "state")
-            out["ledger_equals_fresh_load"] = all(
-                fresh[key] == out["ledger"].get(key) for key in fresh if key.partition(" ")[2] in keys
-            )
-            again.close()
+        moved = ledger(model)
+        out["ledger"] = moved
+        alone: Result = {}
+        out["all experts to the GPU, nobody asks"] = alone
+        began = time.perf_counter()
+        move = model.move(target(model, all_but_embed))
+        alone |= {"total_s": round(time.perf_counter() - began, 3), **taken_by(move)}
     finally:
         model.close()
+    again = open_model(path, placed(path, hybrid, options))
+    talk = Decoding(again, depth)
+    talk.step()
+    fresh = ledger(again)
+    again.close()
+    out["ledger_differs_by"] = {
+        key: moved.get(key, 0) - fresh.get(key, 0) for key in moved | fresh if moved.get(key) != fresh.get(key)
+    }
+
+
+def ledger(model: Any) -> dict[str, int]:
+    """Bytes by device and owner, whatever of them is mapped; and on real GPUs what the process has there."""
+    import torch
+
+    found: Counter[str] = Counter()
+    for one in model.residency.holdings:
+        found[f"{one.device} {one.owner}"] += one.nbytes
+    if torch.cuda.is_available():
+        found["torch allocated"] = torch.cuda.memory_allocated()
+        found["torch reserved"] = torch.cuda.memory_reserved()
+        free, total = torch.cuda.mem_get_info()
+        found["card"] = total - free
+    return dict(found)
+
+
+def taken_by(move: Any) -> Result:
+    """What a move went through, and how fast weights crossed."""
+    upload = move.laps.seconds.get("upload", 0.0)
+    return {
+        "laps_ms": {name: round(1e3 * seconds, 1) for name, seconds in move.laps.seconds.items()},
+        "uploaded_bytes": move.uploaded_bytes,
+        "upload_gbps": round(move.uploaded_bytes / upload / 1e9, 2) if move.uploaded_bytes and upload else None,
+    }
+
+
+class Collections:
+    """Full searches for unreachable objects while it is entered, in milliseconds: all threads stand still meanwhile."""
+
+    def __enter__(self) -> list[float]:
+        self._since, self._found = 0.0, list[float]()
+        gc.callbacks.append(self._note)
+        return self._found
+
+    def _note(self, phase: str, info: dict[str, int]) -> None:
+        if phase == "start":
+            self._since = time.perf_counter()
+        elif info["generation"] == 2:
+            self._found.append(round(1e3 * (time.perf_counter() - self._since), 1))
+
+    def __exit__(self, *_: object) -> None:
+        gc.callbacks.remove(self._note)
+
+
+def registered(out: Result) -> None:
+    """What it would take to let the card read memory of ours where it lies: to tell its driver, to copy, to tell it again."""
+    import mmap
+
+    import torch
+
+    size = 512 << 20
+    card = torch.empty(size, dtype=torch.uint8, device="cuda")
+    cudart = torch.cuda.cudart()
+    own = mmap.mmap(-1, size)
+    own.madvise(mmap.MADV_HUGEPAGE)
+    small = mmap.mmap(-1, size)
+    small.madvise(mmap.MADV_NOHUGEPAGE)
+    files = sorted(Path(os.environ.get("LAYERDECK_BENCH_MODELS", "/tmp/layerdeck_bench")).glob("*.gguf"))
+    kinds: dict[str, tuple[Any, int]] = {"huge pages": (own, 0), "small pages": (small, 0)}
+    if files:
+        with files[0].open("rb") as handle:
+            kinds["file, read only"] = (mmap.mmap(handle.fileno(), size, access=mmap.ACCESS_READ), 8)
+    for name, (memory, flags) in kinds.items():
+        row: Result = {}
+        out[name] = row
+        view = torch.frombuffer(memory, dtype=torch.uint8)
+        if not flags:
+            view.fill_(1)
+        address = view.data_ptr()
+        try:
+            for turn in ("first", "again"):
+                marks = [time.perf_counter()]
+                code = int(cudart.cudaHostRegister(address, size, flags))
+                marks.append(time.perf_counter())
+                if code:
+                    row["error"] = code
+                    break
+                card.copy_(view, non_blocking=True)
+                torch.cuda.synchronize()
+                marks.append(time.perf_counter())
+                code = int(cudart.cudaHostUnregister(address))
+                marks.append(time.perf_counter())
+                took = [round(1e3 * (b - a), 2) for a, b in pairwise(marks)]
+                row[turn] = dict(zip(("register_ms", "copy_ms", "unregister_ms"), took, strict=True))
+        except Exception as error:
+            row["error"] = short(error)
+        del view
 
 
 def one_move(model: Any, talk: Decoding, where: Callable[..., Any], row: Result, link: Result) -> None:
     """A move with steps meanwhile, and what they and it took."""
-    from tests.helpers.moves import target
-
     for _ in range(8):
         talk.step()
     usual = [talk.step() for _ in range(N_BEFORE)]
-    before = median(usual)
     began = time.perf_counter()
+    with Collections() as collected:
+        move = watched(model, talk, where, row, began, usual, link)
+    row |= taken_by(move) | {"collections_ms": collected}
+
+
+def watched(
+    model: Any, talk: Decoding, where: Callable[..., Any], row: Result, began: float, usual: list[float], link: Result
+) -> Any:
+    """The move itself."""
+    from tests.helpers.moves import target
+
     move = model.begin_move(target(model, where), talk.live)
     gaps: list[float] = []
     phases: dict[str, float] = {}
@@ -213,7 +319,11 @@ def one_move(model: Any, talk: Decoding, where: Callable[..., Any], row: Result,
     n_buckets = len(buckets.in_use) if buckets is not None else 0
     rate = (link["to"] or 0.0) * 1e9
     row |= {
-        "tok_s": {"before": round(1 / before, 1), "during": round(len(gaps) / total, 1), "after": round(1 / median(after), 1)},
+        "tok_s": {
+            "before": round(1 / median(usual), 1),
+            "during": round(len(gaps) / total, 1),
+            "after": round(1 / median(after), 1),
+        },
         "kept": round(len(gaps) / total * (sum(usual) / len(usual)), 3),
         "tokens_during": len(gaps),
         "pause_ms": round(1e3 * move.pause_s, 2),
@@ -227,9 +337,10 @@ def one_move(model: Any, talk: Decoding, where: Callable[..., Any], row: Result,
         "limit_s": round(1.5 * crossed / rate + 0.3 * max(1, n_buckets), 3) if rate else None,
         "gbps_of_all": round(crossed / total / 1e9, 2),
     }
+    return move
 
 
-SECTIONS: dict[str, Callable[[Result], None]] = {"build": build, "goldens": goldens, "moves": moves}
+SECTIONS: dict[str, Callable[[Result], None]] = {"build": build, "goldens": goldens, "moves": moves, "registered": registered}
 
 
 def main() -> int:

@@ -89,21 +89,48 @@ LD_DEFINE_FAR(ld_few_q4_k_avx512vnni, ld_rows_q4_k_avx512vnni, 4, LD_MAX_SUMS)
 LD_DEFINE_FAR(ld_few_q5_k_avx512vnni, ld_rows_q5_k_avx512vnni, 4, LD_MAX_SUMS)
 
 
-// IQ4_XS: a quarter of a register is half of a group, 64 bytes the low and high nibbles of four. Values are biased by 128.
+// The scales of IQ4_XS blocks of up to four rows times their d: 16 floats a register, those of rows 0 and 1, of rows 2 and 3. The
+// heads of all rows are taken apart at once, a quarter of a register each.
+LD_INLINE void ld_iq4_xs_scales_of_rows(const uint8_t *w, size_t w_stride, const int n_rows, __m512 scales[2]) {
+    int64_t heads[4] = {0, 0, 0, 0};
+    LD_UNROLL for (int r = 0; r < n_rows; r++) heads[r] = (int64_t)*(const ld_packed64 *)(w + r * w_stride);
+    const __m256i head = _mm256_setr_epi64x(heads[0], heads[1], heads[2], heads[3]);
+    const __m512i twice = _mm512_permutexvar_epi64(_mm512_setr_epi64(0, 0, 1, 1, 2, 2, 3, 3), _mm512_castsi256_si512(head));
+    const __m512i low = _mm512_srlv_epi16(
+        _mm512_shuffle_epi8(twice, _mm512_broadcast_i32x4(_mm_setr_epi8(4, -1, 4, -1, 5, -1, 5, -1, 6, -1, 6, -1, 7, -1, 7, -1))),
+        _mm512_set1_epi32(4 << 16));
+    const __m512i high = _mm512_srlv_epi16(
+        _mm512_shuffle_epi8(twice, _mm512_set1_epi16(3 << 8 | 2)),
+        _mm512_broadcast_i32x4(_mm_setr_epi16(0, 2, 4, 6, 8, 10, 12, 14)));
+    const __m512i six = _mm512_or_si512(_mm512_and_si512(low, _mm512_set1_epi16(15)),
+                                        _mm512_slli_epi16(_mm512_and_si512(high, _mm512_set1_epi16(3)), 4));
+    const __m512i scale = _mm512_sub_epi16(six, _mm512_set1_epi16(32));
+    const __m256i words = _mm256_permutexvar_epi16(_mm256_setr_epi16(0, 4, 8, 12, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0), head);
+    const __m512 d = _mm512_castps128_ps512(_mm_cvtph_ps(_mm256_castsi256_si128(words)));
+    const __m512i two = _mm512_setr_epi32(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1);
+    scales[0] = _mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_cvtepi16_epi32(_mm512_castsi512_si256(scale))),
+                              _mm512_permutexvar_ps(two, d));
+    if (n_rows > 2)
+        scales[1] = _mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_cvtepi16_epi32(_mm512_extracti64x4_epi64(scale, 1))),
+                                  _mm512_permutexvar_ps(_mm512_add_epi32(two, _mm512_set1_epi32(2)), d));
+    else scales[1] = scales[0];
+}
+
+// IQ4_XS: a quarter of a register is half of a group, 64 bytes the low and high nibbles of four. Values are biased by 128: what that
+// adds depends on the activations alone, and is taken away where the sums begin. The sums of eight products are exact as floats.
 LD_INLINE void ld_rows_iq4_xs_avx512vnni(LD_ROWS_ARGS) {
-    const __m512i low4 = _mm512_set1_epi8(15), zero = _mm512_setzero_si512();
-    const __m512i table = _mm512_xor_si512(_mm512_broadcast_i32x4(_mm_load_si128((const __m128i *)ld_iq4_values)),
-                                           _mm512_set1_epi8((char)0x80));
-    const __m512i first4 = _mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3);
-    const __m512i last4 = _mm512_add_epi32(first4, _mm512_set1_epi32(4));
-    const size_t d_at = ld_act_scales_at(k), b_at = ld_act_sums_at(LD_ACT_Q8_256, k);
-    const uint8_t *next = ld_prefetch_from(w, w_stride, n_rows);
+    const __m512i low4 = _mm512_set1_epi8(15), zero = _mm512_setzero_si512(), bias = _mm512_set1_epi8((char)0x80);
+    const __m512i table = _mm512_xor_si512(_mm512_broadcast_i32x4(_mm_load_si128((const __m128i *)ld_iq4_values)), bias);
+    const __m512i quarters = _mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3);
+    const size_t d_at = ld_act_scales_at(k);
+    const uint8_t *next = w + LD_FAR_AHEAD;
     __m512 acc[4][4];
     LD_UNROLL for (int a = 0; a < n_act; a++)
         LD_UNROLL for (int r = 0; r < n_rows; r++) acc[a][r] = _mm512_setzero_ps();
     for (int64_t b = 0; b < k / 256; b++) {
         __m512i x[4][4]; // the first and second halves of groups 0 to 3, of groups 4 to 7
-        __m128i sums[4];
+        __m512i start[4][2];
+        float d[4];
         LD_UNROLL for (int a = 0; a < n_act; a++) {
             const uint8_t *row = act + a * act_stride;
             LD_UNROLL for (int h = 0; h < 2; h++) {
@@ -111,29 +138,37 @@ LD_INLINE void ld_rows_iq4_xs_avx512vnni(LD_ROWS_ARGS) {
                 const __m512i x1 = _mm512_load_si512(row + 256 * b + 128 * h + 64);
                 x[a][2 * h] = _mm512_shuffle_i64x2(x0, x1, 0x88);
                 x[a][2 * h + 1] = _mm512_shuffle_i64x2(x0, x1, 0xdd);
+                start[a][h] = _mm512_sub_epi32(
+                    zero, _mm512_dpbusd_epi32(_mm512_dpbusd_epi32(zero, bias, x[a][2 * h]), bias, x[a][2 * h + 1]));
             }
-            const __m128i *b16 = (const __m128i *)((const int16_t *)(row + b_at) + 16 * b);
-            sums[a] = _mm_hadd_epi16(b16[0], b16[1]);
+            d[a] = ((const float *)(row + d_at))[b];
+        }
+        next = ld_prefetch_far(next, n_rows * (int)sizeof(ld_block_iq4_xs));
+        __m512 scales[2];
+        ld_iq4_xs_scales_of_rows(w + b * (int64_t)sizeof(ld_block_iq4_xs), w_stride, n_rows, scales);
+        if (n_act == 1) {
+            LD_UNROLL for (int h = 0; h < 2; h++) scales[h] = _mm512_mul_ps(scales[h], _mm512_set1_ps(d[0]));
         }
         LD_UNROLL for (int r = 0; r < n_rows; r++) {
             const ld_block_iq4_xs *block = (const ld_block_iq4_xs *)(w + r * w_stride) + b;
-            next = ld_prefetch(next, sizeof *block, n_rows);
-            const __m128i scale8 = ld_iq4_xs_scales(block);
-            const __m512i wide = _mm512_castsi256_si512(_mm256_cvtepi16_epi32(scale8));
-            const __m512i scales0 = _mm512_permutexvar_epi32(first4, wide), scales1 = _mm512_permutexvar_epi32(last4, wide);
+            const __m512i first4 = _mm512_add_epi32(quarters, _mm512_set1_epi32(8 * (r % 2)));
+            const __m512 scales0 = _mm512_permutexvar_ps(first4, scales[r / 2]);
+            const __m512 scales1 = _mm512_permutexvar_ps(_mm512_add_epi32(first4, _mm512_set1_epi32(4)), scales[r / 2]);
             const __m512i z0 = _mm512_loadu_si512(block->q), z1 = _mm512_loadu_si512(block->q + 64);
             const __m512i q0 = _mm512_shuffle_epi8(table, _mm512_and_si512(z0, low4));
             const __m512i q1 = _mm512_shuffle_epi8(table, _mm512_and_si512(_mm512_srli_epi16(z0, 4), low4));
             const __m512i q2 = _mm512_shuffle_epi8(table, _mm512_and_si512(z1, low4));
             const __m512i q3 = _mm512_shuffle_epi8(table, _mm512_and_si512(_mm512_srli_epi16(z1, 4), low4));
             LD_UNROLL for (int a = 0; a < n_act; a++) {
-                const __m512i dot0 = _mm512_dpbusd_epi32(_mm512_dpbusd_epi32(zero, q0, x[a][0]), q1, x[a][1]);
-                const __m512i dot1 = _mm512_dpbusd_epi32(_mm512_dpbusd_epi32(zero, q2, x[a][2]), q3, x[a][3]);
-                const __m512i biased = _mm512_add_epi32(_mm512_mullo_epi32(dot0, scales0), _mm512_mullo_epi32(dot1, scales1));
-                const __m128i bias = _mm_slli_epi32(_mm_madd_epi16(scale8, sums[a]), 7);
-                const __m512i sum = _mm512_sub_epi32(biased, _mm512_zextsi128_si512(bias));
-                const float d = ld_half(block->d) * ((const float *)(act + a * act_stride + d_at))[b];
-                acc[a][r] = _mm512_fmadd_ps(_mm512_set1_ps(d), _mm512_cvtepi32_ps(sum), acc[a][r]);
+                const __m512i dot0 = _mm512_dpbusd_epi32(_mm512_dpbusd_epi32(start[a][0], q0, x[a][0]), q1, x[a][1]);
+                const __m512i dot1 = _mm512_dpbusd_epi32(_mm512_dpbusd_epi32(start[a][1], q2, x[a][2]), q3, x[a][3]);
+                const __m512 f0 = _mm512_cvtepi32_ps(dot0), f1 = _mm512_cvtepi32_ps(dot1);
+                if (n_act == 1) {
+                    acc[a][r] = _mm512_fmadd_ps(scales1, f1, _mm512_fmadd_ps(scales0, f0, acc[a][r]));
+                } else {
+                    const __m512 sum = _mm512_fmadd_ps(scales1, f1, _mm512_mul_ps(scales0, f0));
+                    acc[a][r] = _mm512_fmadd_ps(_mm512_set1_ps(d[a]), sum, acc[a][r]);
+                }
             }
         }
     }
@@ -143,7 +178,7 @@ LD_INLINE void ld_rows_iq4_xs_avx512vnni(LD_ROWS_ARGS) {
         ld_store_sums(sum, y + a * y_stride, n_rows);
     }
 }
-LD_DEFINE_FEW(ld_few_iq4_xs_avx512vnni, ld_rows_iq4_xs_avx512vnni, 4, LD_MAX_SUMS)
+LD_DEFINE_FAR(ld_few_iq4_xs_avx512vnni, ld_rows_iq4_xs_avx512vnni, 4, LD_MAX_SUMS)
 
 // 64 integers each; of Q6_K in the order of the row, of Q2_K and Q3_K 32 values of the first half beside those of the second.
 typedef struct { __m512i q[4]; } ld_wide_block;

@@ -9,8 +9,8 @@ import pytest
 from PySide6.QtCore import QPoint, Qt
 from pytestqt.qtbot import QtBot
 
-from app.monitors.core_grid import CoreGrid
 from app.monitors.core_layout import laid_out
+from app.monitors.worker_grid import WorkerGrid
 from app.shots.worker_screens import machine
 from engine.hardware.topology_read import read_topology
 from tests.helpers import machines
@@ -46,16 +46,16 @@ def test_arrows_reach_every_thread(tmp_path: Path) -> None:
     assert below != found.cells[0].cpu and found.step(below, 0, -1) == found.cells[0].cpu
 
 
-def shown(qtbot: QtBot, allowed: tuple[int, ...] = ()) -> CoreGrid:
+def shown(qtbot: QtBot, allowed: tuple[int, ...] = ()) -> WorkerGrid:
     topology = machine(2, 2, 4, 2)
-    grid = CoreGrid(replace(topology, allowed_cpus=allowed) if allowed else topology)
+    grid = WorkerGrid(replace(topology, allowed_cpus=allowed) if allowed else topology)
     qtbot.addWidget(grid)
     grid.resize(700, 400)
     grid.show()
     return grid
 
 
-def middle(grid: CoreGrid, cpu: int) -> QPoint:
+def middle(grid: WorkerGrid, cpu: int) -> QPoint:
     cell = next(one for one in grid._layout.cells if one.cpu == cpu)
     return QPoint(cell.x + cell.width // 2, cell.y + cell.height // 2)
 
@@ -75,7 +75,7 @@ def test_the_mouse_paints_and_wipes(qtbot: QtBot) -> None:
     assert grid.chosen == (0,)
 
 
-def moved(grid: CoreGrid, cpu: int) -> object:
+def moved(grid: WorkerGrid, cpu: int) -> object:
     from PySide6.QtCore import QEvent, QPointF
     from PySide6.QtGui import QMouseEvent
 
