@@ -34,6 +34,7 @@ class WorkerPane(QWidget):
         self._topology = topology
         self._working: tuple[int, ...] = ()
         self._busy = ""
+        self._told: tuple[str, str] | None = None  # stays until the user does something else
         self.grid = WorkerGrid(topology)
         self.presets = Select(self)
         self.presets.setAccessibleName(self.tr("Preset"))
@@ -87,11 +88,11 @@ class WorkerPane(QWidget):
         told = self.tr("{workers} since then; the change took {ms} ms.").format(
             workers=self._workers(len(cores)), ms=f"{event.pause_s * 1e3:.1f}"
         )
-        self._say(" ".join((told, *(f"{note[0].upper()}{note[1:]}." for note in event.notes))))
+        self._tell(" ".join((told, *(f"{note[0].upper()}{note[1:]}." for note in event.notes))))
 
     def show_failure(self, sentence: str) -> None:
         """The engine refused; all is as it was."""
-        self._say(f"{sentence[0].upper()}{sentence[1:]}" if sentence else "", "err")
+        self._tell(f"{sentence[:1].upper()}{sentence[1:]}", "err")
 
     def set_snapshot(self, snapshot: HardwareSnapshot) -> None:
         """How busy each processor is."""
@@ -163,6 +164,7 @@ class WorkerPane(QWidget):
     # --- what the user does ------------------------------------------------------------------------------------------
 
     def _on_painted(self) -> None:
+        self._told = None
         self.list.setText(threads_text(self.grid.chosen))
         self._refresh()
 
@@ -173,6 +175,7 @@ class WorkerPane(QWidget):
         self.presets.setCurrentIndex(0)
 
     def _on_typed(self, _text: str) -> None:
+        self._told = None
         with suppress(InvalidRequest):  # which `_refresh` says
             self.grid.choose(read_threads(self.list.text(), self._topology))
         self._refresh()
@@ -191,7 +194,9 @@ class WorkerPane(QWidget):
             problem = self.tr("nobody works; fill at least one processor, or choose the worker plan")
         same = bool(wanted) and wanted == self._working
         self.apply.setEnabled(bool(self._working) and not problem and not same and not self._busy)
-        if problem:
+        if self._told is not None:
+            self._say(*self._told)
+        elif problem:
             self._say(f"{problem[0].upper()}{problem[1:]}.", "err")
         elif not self._working:
             self._say(self.tr("No model is loaded: there are no workers to move."))
@@ -203,6 +208,10 @@ class WorkerPane(QWidget):
 
     def _workers(self, n: int) -> str:
         return self.tr("1 worker") if n == 1 else self.tr("%n workers", "", n)
+
+    def _tell(self, sentence: str, token: str = "text2") -> None:
+        self._told = sentence, token
+        self._refresh()
 
     def _say(self, sentence: str, token: str = "text2") -> None:
         self.state.setText(sentence)

@@ -80,10 +80,14 @@ class WorkersWindow(QDialog):
 
 def open_workers(parent: QWidget, ops: WorkerOps, monitors: MonitorOps, node: int | None = None) -> WorkersWindow:
     """Shows the window over `parent`, the one that is open if there is one. node: the one that is brought into view."""
-    window = parent.findChild(WorkersWindow) or WorkersWindow(ops, monitors, parent)
-    window.show()
-    window.raise_()
-    window.activateWindow()
+    window = parent.findChild(WorkersWindow)
+    if window is None:
+        window = WorkersWindow(ops, monitors, parent)
+        window.show()
+    else:
+        window.show()
+        window.raise_()
+        window.activateWindow()
     if node is not None:
         window.pane.look_at(node)
     return window

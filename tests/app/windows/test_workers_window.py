@@ -16,6 +16,8 @@ from engine.placement.placement import Placement, WorkerPlan
 from tests.app.windows.conftest import Stage
 from tests.helpers.fake_engine import Stall, model_info, snapshot
 
+pytestmark = pytest.mark.qt_log_ignore("This plugin does not support raise", extend=True)
+
 
 def placed(path: str) -> ModelInfo:
     return replace(model_info(path), placement=Placement((), "f16", "f16", WorkerPlan((0, 1, 2, 3))))
