@@ -26,6 +26,7 @@ MODEL = (
     ActionRow("pick_model", "Choose a model", "Model", "Ctrl+L"),
     ActionRow("reload_model", "Load the model again", "Model", "", "model_loaded"),
     ActionRow("unload_model", "Unload the model", "Model", "", "model_loaded"),
+    ActionRow("workers", "Choose the cores that work", "Model"),
 )
 PLACEMENT = (
     ActionRow("apply_placement", "Apply the placement", "Placement", "Ctrl+Return", "placement_pending"),
@@ -50,6 +51,7 @@ DOCTOR = (
     ActionRow("run_doctor", "Run the checks again", "Doctor", "F5", "doctor_shown"),
     ActionRow("run_all_checks", "Run all checks", "Doctor", "", "doctor_shown"),
     ActionRow("copy_doctor_report", "Copy the report of the doctor", "Doctor", "", "doctor_shown"),
+    ActionRow("measure_machine", "Measure this machine for estimates, or stop", "Doctor", "", "doctor_shown"),
     ActionRow("doctor_symptoms", "Find a cause by what you see", "Doctor", "", "doctor_shown"),
 )
 VIEW = (

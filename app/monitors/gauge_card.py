@@ -56,7 +56,7 @@ class GaugeCard(QWidget):
     def paint_frame(self, painter: QPainter, line: str = "line") -> None:
         """The box, and what marks the values under the pointer, under the keyboard, and pinned."""
         paint.begin(painter)
-        paint.rounded(painter, QRectF(self.rect()), RADIUS, "surface", line)
+        paint.card(painter, QRectF(self.rect()), RADIUS, "surface", line)
         rects: Sequence[QRectF] | None = None
         if self._hovered is not None or self.focused_value is not None or self._pinned:
             rects = self.value_rects()

@@ -1,4 +1,4 @@
-"""What happens around the compilation of a kernel: none may be compiled while a graph is captured, for its code could not be loaded,
+"""What happens around the compilation of a kernel: there is none while a graph is captured, since its code could not be loaded,
 and nobody keeps the driver meanwhile, for which the thread that steps would wait, for seconds."""
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from engine.runtime.driver import DRIVER
 from engine.runtime.garbage import keep_imports_out
 from engine.triton_kernels import compiling
 from engine.triton_kernels.compiling import NotCompiled, nothing_compiled
-from tests.helpers.golden_models import golden
+from tests.helpers.golden_models import batch, golden
 from tests.helpers.moves import target
 from tests.helpers.placed import hybrid, need_torch, open_placed, whole
 
@@ -56,6 +56,31 @@ def test_a_move_runs_one_layer_of_each_kind(captured: dict[str, Any], refuses: b
     decodes = [known for _, known in captured["captures"]]
     assert decodes and set(decodes) == {not refuses}
     assert bool(captured["ran"]) == refuses
+    model.close()
+
+
+def test_prompts_of_known_kinds_are_left_alone(captured: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    from engine.runtime.gpu_bound import Binder
+
+    bound: list[str] = []
+    usual = Binder.bind
+
+    def bind(self: Any, index: int, shape: Any, *, beside: bool) -> Any:
+        bound.append(self._plans[index].phase)
+        return usual(self, index, shape, beside=beside)
+
+    monkeypatch.setattr(Binder, "bind", bind)
+
+    def half(unit: Any, spec: Any) -> Any:
+        return hybrid(unit, spec) if unit.layer else whole(unit, spec)
+
+    model = open_placed(golden("qwen3moe").path, hybrid)
+    for where, known in ((half, False), (whole, True), (hybrid, True), (half, True)):
+        bound.clear()
+        model.move(target(model, where))
+        assert "decode" in bound and ("prefill" in bound) != known
+    expected = golden("qwen3moe").ids("medium")[:20]
+    assert model.step(batch(expected)).shape == (20, model.spec.n_vocab)
     model.close()
 
 
