@@ -124,13 +124,13 @@ class Timeline:
         return float(np.nanmean(values)) if np.isfinite(values).any() else None
 
     def series(self, key: str, span_s: float, n_points: int) -> tuple[F64, F64]:
-        """(times, values) of the last span_s, oldest first, at most n_points of each (at least 4).
+        """(times, values) of the last span_s, oldest first, at most n_points of each (at least 8), with both ends.
 
         NaN: a gap, also between readings that are far apart. Where there are more rows than points, each stretch of time gives
         its lowest and its highest value in their order, so that peaks stay.
         """
         times, values = self._with_gaps(key, span_s)
-        n_points = max(4, n_points)
+        n_points = max(8, n_points)
         if len(times) <= n_points:
             return times, values
         return _decimated(times, values, span_s, n_points)
@@ -174,7 +174,7 @@ class Timeline:
 def _decimated(times: F64, values: F64, span_s: float, n_points: int) -> tuple[F64, F64]:
     """Two points for each of n_points / 2 stretches of equal length: its lowest and highest value where they lie."""
     # Stretches lie on a grid of absolute time: as the window moves on, the same rows stay together and the line does not tremble.
-    width = span_s / (n_points // 2 - 1)
+    width = span_s / (n_points // 2 - 2)
     stretch = (np.floor(times / width) - np.floor(times[0] / width)).astype(np.intp)
     starts = np.flatnonzero(np.diff(stretch, prepend=-1))
     known = np.isfinite(values)
@@ -183,7 +183,8 @@ def _decimated(times: F64, values: F64, span_s: float, n_points: int) -> tuple[F
     which = np.repeat(np.arange(len(starts)), np.diff(starts, append=len(times)))
     low, high = _first(values == lowest[which], which, starts), _first(values == highest[which], which, starts)
     empty = lowest > highest
-    at = np.sort(np.concatenate((np.where(empty, starts, low), high[(low != high) & ~empty])))
+    ends = np.array((0, len(times) - 1))
+    at = np.unique(np.concatenate((ends, np.where(empty, starts, low), high[~empty])))
     return times[at], np.where(known[at], values[at], np.nan)
 
 
