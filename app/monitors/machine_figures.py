@@ -94,7 +94,7 @@ def _first_token(line: Timeline, facts: Facts) -> TileFigures:
     label, key = tr("Monitors", "First token"), keys.first_token()
     first = line.latest(key)
     if first is None:
-        return TileFigures(unknown(label, tr("Monitors", "nothing was asked yet")))
+        return TileFigures(unknown(label, tr("Monitors", "no answer was finished yet")))
     p95 = facts.first_token_p95_s
     note = "" if p95 is None else filled(tr("Monitors", "p95 %1"), _short_seconds(p95))
     text, _, unit = _short_seconds(first).partition(" ")
