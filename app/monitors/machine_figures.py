@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
 from app.i18n import filled, tr
@@ -17,6 +15,8 @@ from app.telemetry.shown import Shown
 from app.widgets.format import bytes_in_unit_of, exact_bytes, rate_text, seconds_text
 from engine.api.values import HardwareSnapshot, why
 
+LEAST_S = 60.0
+"""A line over less says nothing."""
 _NOISE = (
     "NVIDIA ", "GeForce ", "AMD ", "Intel(R) ", "Xeon(R) ", "Core(TM) ", "(R)", "(TM)", " Graphics", " Processor", " CPU",
 )  # fmt: skip
@@ -94,7 +94,7 @@ def _first_token(line: Timeline, facts: Facts) -> TileFigures:
     label, key = tr("Monitors", "First token"), keys.first_token()
     first = line.latest(key)
     if first is None:
-        return TileFigures(unknown(label, tr("Monitors", "nothing was asked yet")))
+        return TileFigures(unknown(label, tr("Monitors", "no answer was finished yet")))
     p95 = facts.first_token_p95_s
     note = "" if p95 is None else filled(tr("Monitors", "p95 %1"), _short_seconds(p95))
     text, _, unit = _short_seconds(first).partition(" ")
@@ -189,10 +189,10 @@ def span_seconds(choice: str, timeline: Timeline) -> float:
     """How far back lines go: a number of seconds, or `all` that is remembered."""
     if choice != "all":
         return float(choice)
-    times, _ = timeline.series(keys.ram_used(), timeline.span_s, 4)
-    if len(times) < 2 or not math.isfinite(times[0]):
-        return 60.0
-    return float(max(60.0, min(timeline.span_s, times[-1] - times[0])))
+    oldest, newest = timeline.oldest_s, timeline.newest_s
+    if oldest is None or newest is None:
+        return LEAST_S
+    return max(LEAST_S, min(timeline.span_s, newest - oldest))
 
 
 def span_text(choice: str, span_s: float) -> str:

@@ -95,6 +95,11 @@ class Timeline:
         return float(self._times[(self._n - 1) % self._length]) if self._n else None
 
     @property
+    def oldest_s(self) -> float | None:
+        """When the first row that is still remembered began."""
+        return float(self._times[max(0, self._n - self._length) % self._length]) if self._n else None
+
+    @property
     def keys(self) -> tuple[str, ...]:
         """Gauges that have ever told a value."""
         return tuple(self._places)
