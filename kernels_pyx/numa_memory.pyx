@@ -37,6 +37,12 @@ cdef extern from *:
     int LD_MBIND, LD_SET_POLICY, LD_GET_POLICY, LD_MOVE_PAGES, LD_GETCPU
     long ld_call(long number, long a, long b, long c, long d, long e, long f) nogil
 
+cdef extern from "<sys/mman.h>":
+    int MADV_NOHUGEPAGE
+    int madvise(void *addr, size_t length, int advice) nogil
+
+cdef size_t HUGE = 2 << 20
+
 cdef enum:
     MASK_WORDS = 16  # 1024 nodes, as many as any kernel is built for
     MASK_BITS = 64 * MASK_WORDS
@@ -86,6 +92,19 @@ def bind(uintptr_t address, size_t nbytes, int policy, nodes=(), *, bint move=Fa
             wrong = errno
     if wrong:
         raise _refused("mbind", wrong)
+
+
+def part_edges(uintptr_t address, size_t nbytes):
+    """No huge page shall reach over either end of [address, address + nbytes): it could lie on one node only, with what is beside.
+
+    For memory that nothing was written to yet. A system without huge pages is left as it is.
+    """
+    cdef uintptr_t end = (address + nbytes + 4095) // 4096 * 4096, first = address // 4096 * 4096
+    cdef uintptr_t head = min((first + HUGE - 1) // HUGE * HUGE, end), tail = max(end // HUGE * HUGE, head)
+    if head > first:
+        madvise(<void *>first, head - first, MADV_NOHUGEPAGE)
+    if end > tail:
+        madvise(<void *>tail, end - tail, MADV_NOHUGEPAGE)
 
 
 def set_policy(int policy, nodes=()):

@@ -41,6 +41,9 @@ class NumaOps(Protocol):
     def bind(self, address: int, nbytes: int, policy: int, nodes: Sequence[int] = ..., *, move: bool = ...) -> None:
         """See mbind(2)."""
 
+    def part_edges(self, address: int, nbytes: int) -> None:
+        """No huge page reaches over either end."""
+
     def set_policy(self, policy: int, nodes: Sequence[int] = ...) -> None:
         """See set_mempolicy(2)."""
 
@@ -118,6 +121,11 @@ class NodeMemory:
         except OSError:
             return False
         return True
+
+    def begin(self, address: int, nbytes: int, nodes: Sequence[int]) -> bool:
+        """The same for memory that nothing was written to yet, which shares no page with its neighbours from now on."""
+        self._ops.part_edges(address, nbytes)
+        return self.bind(address, nbytes, nodes)
 
     def follow(self, address: int, nbytes: int, nodes: Sequence[int]) -> bool:
         """Whether what lies there has been sent to a node, or in turns to several; pages that others map too may stay."""

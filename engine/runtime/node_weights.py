@@ -108,7 +108,7 @@ class NodeWeights:
             arena = Arena(nbytes, huge=nbytes >= HUGE_BYTES)
         except MemoryError as error:
             raise OutOfMemory(f"the weights need {nbytes:,} bytes more of memory than the system maps") from error
-        self.memory.bind(arena.address, arena.nbytes, nodes)
+        self.memory.begin(arena.address, arena.nbytes, nodes)
         return arena
 
     @property

@@ -129,7 +129,7 @@ def keep_caches(
             raise Cancelled("loading was stopped")
         where, was = placement.nodes_of(unit), () if before is None else before.nodes_of(unit)
         if where and not was:
-            nodes.bind(arena.address, arena.nbytes, where)
+            nodes.begin(arena.address, arena.nbytes, where)
         elif where and where != was:
             nodes.follow(arena.address, arena.nbytes, where)
 

@@ -8,6 +8,7 @@ import os
 import platform
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -54,6 +55,24 @@ def test_a_bound_range_says_so_and_lies_there(arena: Arena) -> None:
         numa_memory.bind(arena.address, arena.nbytes, mode, (node,))
         assert numa_memory.policy(arena.address) == (mode, (node,))
     assert set(numa_memory.move_pages(_written(arena))) == {node}
+
+
+@pytest.mark.parametrize("nbytes", [4096, 2 << 20, (5 << 20) + 4096])
+def test_no_huge_page_reaches_over_the_ends(nbytes: int) -> None:
+    made = Arena(nbytes)
+    numa_memory.part_edges(made.address, nbytes)
+    np.frombuffer(memoryview(made), np.uint8)[:] = 1
+    flags, inside = [], False
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        first, _, rest = line.partition("-")
+        if rest and " " in rest and ":" not in first:
+            inside = int(first, 16) < made.address + nbytes and int(rest.split()[0], 16) > made.address
+        elif inside and line.startswith("VmFlags:"):
+            flags.append("nh" in line.split())
+    whole = made.address % (2 << 20) == 0
+    assert flags and flags[0] == (not whole or nbytes < 2 << 20)
+    assert any(flags) or (whole and nbytes % (2 << 20) == 0)
+    made.close()
 
 
 def test_ends_are_widened_to_whole_pages(arena: Arena) -> None:

@@ -34,6 +34,9 @@ class Recording:
     def bind(self, address: int, nbytes: int, policy: int, nodes: Sequence[int] = (), *, move: bool = False) -> None:
         self._ask("bind", address, nbytes, policy, tuple(nodes), move)
 
+    def part_edges(self, address: int, nbytes: int) -> None:
+        self.calls.append(("edges", address, nbytes))
+
     def set_policy(self, policy: int, nodes: Sequence[int] = ()) -> None:
         self._ask("policy", policy, tuple(nodes))
 
@@ -54,6 +57,9 @@ def test_one_node_is_preferred_and_several_take_turns() -> None:
     assert nodes.problem == ""
     assert nodes.bind(PAGE, 2 * PAGE, (1,)) and nodes.bind(PAGE, 2 * PAGE, (0, 1), move=True)
     assert ops.calls == [("bind", PAGE, 2 * PAGE, PREFERRED, (1,), False), ("bind", PAGE, 2 * PAGE, INTERLEAVE, (0, 1), True)]
+    ops.calls.clear()
+    assert nodes.begin(PAGE, PAGE, (1,))
+    assert ops.calls == [("edges", PAGE, PAGE), ("bind", PAGE, PAGE, PREFERRED, (1,), False)]
     ops.calls.clear()
     with nodes.faulting((0, 1)):
         assert ops.calls == [("policy", INTERLEAVE, (0, 1))]
