@@ -26,6 +26,7 @@ MODEL = (
     ActionRow("pick_model", "Choose a model", "Model", "Ctrl+L"),
     ActionRow("reload_model", "Load the model again", "Model", "", "model_loaded"),
     ActionRow("unload_model", "Unload the model", "Model", "", "model_loaded"),
+    ActionRow("workers", "Choose the cores that work", "Model"),
 )
 PLACEMENT = (
     ActionRow("apply_placement", "Apply the placement", "Placement", "Ctrl+Return", "placement_pending"),

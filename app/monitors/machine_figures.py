@@ -13,7 +13,7 @@ from app.monitors.facts import Facts
 from app.monitors.reading import Reading, unknown
 from app.monitors.tile import TileFigures
 from app.monitors.timeline import Timeline
-from app.ops.monitor_ops import Shown
+from app.telemetry.shown import Shown
 from app.widgets.format import bytes_in_unit_of, exact_bytes, rate_text, seconds_text
 from engine.api.values import HardwareSnapshot, why
 
@@ -39,7 +39,8 @@ def machine_text(snapshot: HardwareSnapshot, facts: Facts) -> str:
     sockets, name = (1 if facts.topology is None else facts.topology.sockets), short_name(snapshot.cpu.name)
     if name:
         parts.append(f"{sockets} × {name}" if sockets > 1 else name)
-    parts.append(exact_bytes(snapshot.ram_total_bytes))
+    if snapshot.ram_total_bytes:
+        parts.append(exact_bytes(snapshot.ram_total_bytes))
     return "   ".join(part for part in (facts.host, ", ".join(parts)) if part)
 
 

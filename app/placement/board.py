@@ -35,6 +35,7 @@ class PlacementBoard(QWidget):
     apply_requested = Signal()
     filter_requested = Signal()
     grouped_changed = Signal(bool)
+    workers_requested = Signal(int)
 
     def __init__(self, desk: PlacementDesk, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -139,6 +140,7 @@ class PlacementBoard(QWidget):
                 continue
             column = DeviceColumn(model, device, self._may_drop, inner)
             column.fix_clicked.connect(self._desk.fix)
+            column.workers_clicked.connect(self.workers_requested)
             column.cards.drag_wanted.connect(lambda source=column.cards: self.drag.start(source))
             column.cards.drag_left.connect(self.drag.leave)
             column.cards.toggle_wanted.connect(self._toggle_row)

@@ -14,10 +14,10 @@ from app.placement.capacity_bar import HEIGHT as BAR_HEIGHT
 from app.placement.capacity_bar import draw_capacity
 from app.placement.card_delegate import FADED
 from app.widgets import paint
-from app.widgets.buttons import PushButton
+from app.widgets.buttons import IconButton, PushButton
 from app.widgets.format import bytes_in_unit_of, exact_bytes
 from app.widgets.icon import draw_icon
-from engine.api.pure import DevicePrediction, Gpu
+from engine.api.pure import DevicePrediction, Gpu, Numa
 
 BASE = 72
 _PAD, _NOTE_PAD, _LINE = 14, 10, 16
@@ -47,9 +47,11 @@ class HeadState:
 
 
 class ColumnHeader(QWidget):
-    """fix_clicked() for the button. height_changed() when a note came or went."""
+    """fix_clicked() for the button below a note, workers_clicked(node) for that of a node. height_changed() when a note came
+    or went."""
 
     fix_clicked = Signal()
+    workers_clicked = Signal(int)
     height_changed = Signal()
 
     def __init__(self, row: DeviceRow, parent: QWidget | None = None) -> None:
@@ -58,6 +60,12 @@ class ColumnHeader(QWidget):
         self._button = PushButton("", kind="solid", parent=self, height=_BUTTON)
         self._button.clicked.connect(self.fix_clicked)
         self._button.hide()
+        self.workers: IconButton | None = None
+        if isinstance(row.device, Numa):
+            node = row.device.node
+            self.workers = IconButton("cpu", self.tr("Choose the cores that work"), self, size=26)
+            self.workers.clicked.connect(lambda: self.workers_clicked.emit(node))
+            self.workers.move(_PAD - 5, 10)
         self._name()
         theme.hub().changed.connect(self.update)
 
@@ -143,7 +151,8 @@ class ColumnHeader(QWidget):
         state, right = self._state, self.width() - _PAD
         if state.dim or state.row.lost:
             painter.setOpacity(FADED)
-        draw_icon(painter, "microchip" if isinstance(state.row.device, Gpu) else "memory-stick", _PAD, 15, 16, "text2")
+        if isinstance(state.row.device, Gpu):
+            draw_icon(painter, "microchip", _PAD, 15, 16, "text2")
         there = state.shown
         end, token = ("", "text2") if there is None else self._right_text(there)
         width = paint.text(painter, right, 27.5, end, 12, 600 if token == "err" else 500, token, "right")

@@ -34,9 +34,10 @@ _FOOT, _GAP, _SIDE, _RADIUS, _FRAME = 39, 8, 10, 12, 2
 
 
 class DeviceColumn(QWidget):
-    """fix_clicked() for the button of the head."""
+    """fix_clicked() and workers_clicked(node) for the buttons of the head."""
 
     fix_clicked = Signal()
+    workers_clicked = Signal(int)
 
     def __init__(self, column: PlacementColumn, row: DeviceRow, may_drop: MayDrop, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -49,6 +50,7 @@ class DeviceColumn(QWidget):
         self.setAcceptDrops(True)
         self.cards.setAccessibleName(self.head.accessibleName())
         self.head.fix_clicked.connect(self.fix_clicked)
+        self.head.workers_clicked.connect(self.workers_clicked)
         self.head.height_changed.connect(self._place)
         theme.hub().changed.connect(self.update)
 

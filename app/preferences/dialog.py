@@ -47,10 +47,12 @@ ICONS = {
 
 
 class PreferencesDialog(QDialog):
-    """failed(sentence): a change that could not be saved. reload_requested: the loaded model is to take the new settings."""
+    """failed(sentence): a change that could not be saved. reload_requested: the loaded model is to take the new settings.
+    workers_requested: the cores that work are to be chosen."""
 
     failed = Signal(str)
     reload_requested = Signal()
+    workers_requested = Signal()
 
     def __init__(
         self, settings: SettingsStore, actions: Sequence[ActionRow], version: str, parent: QWidget | None = None
@@ -80,7 +82,8 @@ class PreferencesDialog(QDialog):
         self._reload.hide()
         for section in Settings.model_fields:
             keys = tuple(key for key in option_keys(hidden=False) if key.startswith(f"{section}."))
-            self._add(section, tr("Settings", section_title(section)), self._form(keys))
+            below = self._workers_row() if section == "engine" else None
+            self._add(section, tr("Settings", section_title(section)), self._form(keys), below)
         self._add(SHORTCUTS, tr("Settings", "Shortcuts"), shortcuts_page(actions))
         self._add(ABOUT, tr("Settings", "About"), about_page(version))
         self._lay_out()
@@ -103,7 +106,20 @@ class PreferencesDialog(QDialog):
         form.reload_needed.connect(self._reload.show)
         return form
 
-    def _add(self, key: str, title: str, content: QWidget) -> None:
+    def _workers_row(self) -> QWidget:
+        """The way to the cores that work, which are changed without loading anything again."""
+        row = QWidget()
+        row.setMaximumWidth(COLUMN)
+        layout = QHBoxLayout(row)
+        layout.setContentsMargins(0, 0, 0, 0)
+        text = tr("Settings", "Which cores work can be drawn, tried and changed while the model answers.")
+        layout.addWidget(plain_label(text, 13, 400), 1)
+        button = PushButton(tr("Settings", "Choose the cores"), "secondary", row, icon_name="cpu")
+        button.clicked.connect(self.workers_requested)
+        layout.addWidget(button)
+        return row
+
+    def _add(self, key: str, title: str, content: QWidget, below: QWidget | None = None) -> None:
         area = QScrollArea(self)
         area.setFrameShape(QFrame.Shape.NoFrame)
         area.setWidgetResizable(True)
@@ -115,6 +131,8 @@ class PreferencesDialog(QDialog):
         layout.addWidget(plain_label(title, 20, 600))
         content.setMaximumWidth(COLUMN)
         layout.addWidget(content)
+        if below is not None:
+            layout.addWidget(below)
         layout.addStretch(1)
         area.setWidget(holder)
         # setWidget makes it opaque; the dialog's own surface is to be seen.

@@ -11,5 +11,6 @@ from app.shots.monitors_screens import MONITORS
 from app.shots.overlays import OVERLAYS
 from app.shots.placement_screens import PLACEMENT
 from app.shots.screens import PAGES
+from app.shots.worker_screens import WORKERS
 
-SCREENS: Mapping[str, Callable[[], QWidget]] = {**PAGES, **PLACEMENT, **MONITORS, **DOCTOR, **OVERLAYS}
+SCREENS: Mapping[str, Callable[[], QWidget]] = {**PAGES, **PLACEMENT, **MONITORS, **DOCTOR, **OVERLAYS, **WORKERS}

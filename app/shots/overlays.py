@@ -32,7 +32,7 @@ def _answered() -> Frame:
     return Frame(page)
 
 
-def _inside(frame: Frame, widget: QWidget, x: int, y: int) -> None:
+def inside(frame: Frame, widget: QWidget, x: int, y: int) -> None:
     """A window of its own, shown as a part of the frame so that both are in the picture."""
     widget.setParent(frame, Qt.WindowType.Widget)
     widget.move(x, y)
@@ -46,12 +46,12 @@ def _settings(section: str) -> Frame:
         dialog = PreferencesDialog(SettingsStore(Path(folder) / "settings.toml"), ACTIONS, "1.0.0")
     dialog.show_page(section)
     x, y = (frame.width() - dialog.width()) // 2, (frame.height() - dialog.height()) // 2
-    _inside(frame, _Outline(dialog.width() + 2, dialog.height() + 2), x - 1, y - 1)
-    _inside(frame, dialog, x, y)
+    inside(frame, Outline(dialog.width() + 2, dialog.height() + 2), x - 1, y - 1)
+    inside(frame, dialog, x, y)
     return frame
 
 
-class _Outline(QWidget):
+class Outline(QWidget):
     """The frame that a window manager draws."""
 
     def __init__(self, width: int, height: int) -> None:
@@ -104,7 +104,7 @@ def sampling() -> QWidget:
     frame = _answered()
     panel = SamplingPanel()
     panel.adjustSize()
-    _inside(frame, panel, 72 + 232 + 70, frame.height() - 138 - panel.height())
+    inside(frame, panel, 72 + 232 + 70, frame.height() - 138 - panel.height())
     return frame
 
 

@@ -13,6 +13,7 @@ from app.qtmodels.chat_list import ChatListRole
 from app.shots import script
 from app.welcome.welcome_page import MachineSummary, ModelChoice, WelcomePage
 from app.widgets.rail import Rail
+from app.windows import rail_pages
 
 SIZE = (1440, 900)
 
@@ -24,11 +25,7 @@ class Frame(QWidget):
         super().__init__()
         self.page = page
         rail = Rail()
-        rail.add_page("chat", "Chat", "message-square", "Ctrl+1")
-        rail.add_page("placement", "Placement", "layout-grid", "Ctrl+2")
-        rail.add_page("monitors", "Monitors", "activity", "Ctrl+3")
-        rail.add_page("doctor", "Doctor", "stethoscope", "Ctrl+5")
-        rail.add_page("settings", "Settings", "settings", "Ctrl+,")
+        rail_pages.fill(rail)
         rail.set_current(current)
         row = QHBoxLayout(self)
         row.setContentsMargins(0, 0, 0, 0)

@@ -11,7 +11,6 @@ from PySide6.QtCore import QEvent, QSettings, Qt, QTimer
 from PySide6.QtGui import QCloseEvent, QHideEvent, QResizeEvent, QShowEvent
 from PySide6.QtWidgets import QHBoxLayout, QMainWindow, QStackedWidget, QWidget
 
-import engine
 from app.actions.registry import ActionRegistry, Condition
 from app.actions.tables import ACTIONS
 from app.bridge.engine_state import EngineState
@@ -19,11 +18,12 @@ from app.chat.chat_page import ChatPage
 from app.errors import SettingsError, StoreError
 from app.i18n import tr
 from app.ops.chat_ops import Undo
-from app.preferences.dialog import SHORTCUTS, PreferencesDialog
+from app.preferences.dialog import SHORTCUTS
 from app.welcome.welcome_page import WelcomePage
 from app.widgets.buttons import PushButton
 from app.widgets.rail import Rail
 from app.widgets.toast import Toast
+from app.windows import rail_pages
 from app.windows.chat_controller import ChatController
 from app.windows.doctor_door import DoctorDoor
 from app.windows.doctor_links import DoctorLinks
@@ -36,8 +36,10 @@ from app.windows.palette import open_palette
 from app.windows.pane_steps import step_pane
 from app.windows.parts import Parts
 from app.windows.placement_door import PlacementDoor
+from app.windows.preferences_door import PreferencesDoor
 from app.windows.stall_watch import StallWatch
 from app.windows.welcome_controller import WelcomeController
+from app.windows.workers_window import WorkersDoor
 
 SIZE = (1280, 800)
 MINIMUM = (700, 480)
@@ -54,16 +56,11 @@ class MainWindow(QMainWindow):
         self._on_close = on_close
         self._may_close = False
         self._engine_kind = parts.bridge.state.kind
-        self._preferences: PreferencesDialog | None = None
         self._state_file = QSettings(str(parts.paths.state / "window.ini"), QSettings.Format.IniFormat)
         self.setWindowTitle("Layerdeck")
         self.setMinimumSize(*MINIMUM)
         self._rail = Rail(self)
-        self._rail.add_page("chat", tr("Window", "Chat"), "message-square", "Ctrl+1")
-        self._rail.add_page("placement", tr("Window", "Placement"), "layout-grid", "Ctrl+2")
-        self._rail.add_page("monitors", tr("Window", "Monitors"), "activity", "Ctrl+3")
-        self._rail.add_page("doctor", tr("Window", "Doctor"), "stethoscope", "Ctrl+5")
-        self._rail.add_page("settings", tr("Window", "Settings"), "settings", "Ctrl+,")
+        rail_pages.fill(self._rail)
         self._rail.set_current("chat")
         self.page = ChatPage(self)
         self.welcome = WelcomePage(self)
@@ -78,6 +75,8 @@ class MainWindow(QMainWindow):
         self.controller = ChatController(self.page, parts.store, parts.chats, parts.models, parts.bridge, parts.settings, self)
         self._welcome = WelcomeController(self.welcome, parts.models, parts.monitors, parts.paths, self)
         self._stalls = StallWatch(parts.bridge, self)
+        self.preferences = PreferencesDoor(parts.settings, self)
+        self.workers = WorkersDoor(parts.bridge, parts.monitors, self)
         self.actions_ = ActionRegistry(self, ACTIONS, self._handlers())
         self._lay_out()
         self._connect()
@@ -109,6 +108,10 @@ class MainWindow(QMainWindow):
         self.controller.shown_changed.connect(self._refresh_actions)
         self._welcome.started.connect(self.load)
         self.placement.pick_requested.connect(self._pick_model)
+        self.placement.workers_requested.connect(self.workers.open)
+        self.preferences.failed.connect(self.show_notice)
+        self.preferences.reload_requested.connect(parts.models.reload)
+        self.preferences.workers_requested.connect(self.workers.open)
         for door in self.doors.values():
             door.notice.connect(self.show_notice)
             door.shown_changed.connect(self._refresh_actions)
@@ -127,7 +130,7 @@ class MainWindow(QMainWindow):
         return {
             "open_model_file": self._open_model_file,
             "add_model_folder": self._add_model_folder,
-            "settings": self.show_settings,
+            "settings": self.preferences.open,
             "quit": self._on_close,
             "new_chat": self._new_chat,
             "stop": controller.stop,
@@ -142,6 +145,7 @@ class MainWindow(QMainWindow):
             "pick_model": self._pick_model,
             "reload_model": models.reload,
             "unload_model": models.unload,
+            "workers": self.workers.open,
             "palette": self._open_palette,
             "chat_page": self.show_chat,
             **{f"{key}_page": partial(self.show_page, key) for key in self.doors},
@@ -151,7 +155,7 @@ class MainWindow(QMainWindow):
             "toggle_side_panel": lambda: self._toggle("chat.side_panel"),
             "next_pane": lambda: self._step_pane(1),
             "previous_pane": lambda: self._step_pane(-1),
-            "shortcuts": lambda: self.show_settings(SHORTCUTS),
+            "shortcuts": partial(self.preferences.open, SHORTCUTS),
         }
 
     # --- start and end -----------------------------------------------------------------------------------------------
@@ -257,7 +261,7 @@ class MainWindow(QMainWindow):
 
     def _on_page_requested(self, key: str) -> None:
         if key == "settings":
-            self.show_settings()
+            self.preferences.open()
         elif key in self.doors:
             self.show_page(key)
         elif self._stack.currentWidget() is not self.welcome:
@@ -307,17 +311,7 @@ class MainWindow(QMainWindow):
 
     def show_settings(self, page: str | None = None) -> None:
         """The settings, at a page of theirs."""
-        if self._preferences is None:
-            self._preferences = PreferencesDialog(self._parts.settings, ACTIONS, engine.VERSION, self)
-            self._preferences.failed.connect(self.show_notice)
-            self._preferences.reload_requested.connect(self._parts.models.reload)
-            self._preferences.finished.connect(self._on_preferences_finished)
-            self._preferences.open()
-        if page is not None:
-            self._preferences.show_page(page)
-
-    def _on_preferences_finished(self) -> None:
-        self._preferences = None
+        self.preferences.open(page)
 
     # --- settings, sensors, actions ----------------------------------------------------------------------------------
 

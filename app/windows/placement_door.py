@@ -15,9 +15,10 @@ if TYPE_CHECKING:
 
 
 class PlacementDoor(PageDoor["PlacementController"]):
-    """pick_requested(): choose a model to place."""
+    """pick_requested(): choose a model to place. workers_requested(node): choose the cores that work."""
 
     pick_requested = Signal()
+    workers_requested = Signal(int)
 
     def __init__(self, parts: Parts, parent: QObject | None = None) -> None:
         super().__init__(self._behind, PLACEMENT, parent)
@@ -31,6 +32,7 @@ class PlacementDoor(PageDoor["PlacementController"]):
         below = make_placement(parts.store, parts.bridge, parts.models, parts.ui, parts.worker)
         controller = PlacementController(below, parent)
         controller.pick_requested.connect(self.pick_requested)
+        controller.board.workers_requested.connect(self.workers_requested)
         return controller
 
     def plan(self, path: str) -> None:

@@ -16,6 +16,8 @@ from engine.api.commands import (
     CountTokens,
     Generate,
     LoadModel,
+    PinWorkers,
+    TuneWorkers,
     UnloadModel,
     WatchExperts,
     WatchSensors,
@@ -36,8 +38,13 @@ from engine.api.events import (
     Sensors,
     TokenCount,
     TokenDelta,
+    TunedRate,
+    TuneProgress,
+    WorkersPinned,
+    WorkersTuned,
 )
 from engine.api.values import CpuSample, HardwareSnapshot, HoldingInfo, ModelInfo, RequestId, Usage
+from engine.placement.threads import parse_threads
 
 GB = 1_000_000_000
 
@@ -128,6 +135,7 @@ class FakeEngine:
     """load and answer are the scripts; answers, when given, are used up one a request first. commands: all that was submitted.
 
     describe: the model that loading a path gives; apply: what comes before a placement is applied; holdings: what a model holds.
+    tune: what comes before a sweep's figures; refused: lists of processors that the system does not give.
     """
 
     load: Sequence[Step] = (Load(),)
@@ -138,6 +146,8 @@ class FakeEngine:
     describe: Callable[[str], ModelInfo] = model_info
     apply: Sequence[Step] = ()
     holdings: Sequence[HoldingInfo] = ()
+    tune: Sequence[Step] = ()
+    refused: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         self._listeners: list[Callable[[Event], None]] = []
@@ -241,12 +251,29 @@ class FakeEngine:
                 self._play(request_id, self.apply)
                 self._model = replace(self._model, placement=placement)
                 self._emit(PlacementApplied(request_id, self._model, 2, 0.01))
+            case PinWorkers(cpus=cpus):
+                self._emit(self._pinned(request_id, cpus))
+            case TuneWorkers(forget=forget):
+                self._play(request_id, self.tune)
+                rates = () if forget else (TunedRate(1, 10.0, 0.01, 3), TunedRate(2, 19.0, 0.01, 3))
+                self._emit(TuneProgress(request_id, "decode", 1, 2, 1, 10.0))
+                self._emit(WorkersTuned(request_id, rates, (), 0 if forget else 2, 0, 4.2, not forget))
             case AskHoldings():
                 self._emit(Holdings(request_id, tuple(self.holdings), ()))
             case CountTokens(messages=messages):
                 n_tokens = sum(len(message.content.split()) + 4 for message in messages)
                 self._emit(TokenCount(request_id, n_tokens, 2048))
         self._emit(Finished(request_id, "done"))
+
+    def _pinned(self, request_id: RequestId, cpus: str) -> WorkersPinned:
+        if self._model is None or self._model.placement is None:
+            raise _Failed(Fail("InvalidRequest", "no model is loaded; load one first"))
+        if cpus in self.refused:
+            raise _Failed(Fail("InvalidRequest", "the system has no such processor; the workers stay where they were"))
+        n, cores = parse_threads(cpus)
+        workers = replace(self._model.placement.workers, cores=cores or tuple(range(n)))
+        self._model = replace(self._model, placement=replace(self._model.placement, workers=workers))
+        return WorkersPinned(request_id, self._model, 0.0012)
 
     def _play(self, request_id: RequestId, script: Sequence[Step]) -> None:
         for step in script:

@@ -134,5 +134,5 @@ def test_links_lead_to_other_pages(stage: Stage, table: list[Check], kind: str, 
 
 def test_a_link_leads_to_the_settings_of_the_engine(stage: Stage, table: list[Check]) -> None:
     opened(stage).link_wanted.emit(LinkView("settings", "x"))
-    assert stage.window._preferences is not None
-    stage.window._preferences.close()
+    assert stage.window.preferences._dialog is not None
+    stage.window.preferences.close()

@@ -173,8 +173,7 @@ def test_every_action_runs_without_an_error(stage: Stage) -> None:
             action.trigger()
             stage.qtbot.wait(5)
     stage.settle()
-    if stage.window._preferences is not None:
-        stage.window._preferences.close()
+    stage.window.preferences.close()
 
 
 def test_sensors_are_read_only_while_they_can_be_seen(stage: Stage) -> None:
