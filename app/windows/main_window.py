@@ -69,8 +69,8 @@ class MainWindow(QMainWindow):
         self._stack.addWidget(self.welcome)
         self.placement = PlacementDoor(parts, self)
         self.doctor = DoctorDoor(parts, self)
-        self.doors: dict[str, PageDoor[Any]] = {"placement": self.placement, "doctor": self.doctor}
-        self.doors["monitors"] = MonitorsDoor(parts, self)
+        self.doors: dict[str, PageDoor[Any]] = {"placement": self.placement, "monitors": MonitorsDoor(parts, self)}
+        self.doors["doctor"] = self.doctor
         self._toast = Toast(self._stack)
         self.controller = ChatController(self.page, parts.store, parts.chats, parts.models, parts.bridge, parts.settings, self)
         self._welcome = WelcomeController(self.welcome, parts.models, parts.monitors, parts.paths, self)
