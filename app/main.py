@@ -105,7 +105,7 @@ def build(app: QApplication, paths: Paths, client: Callable[[], EngineClient] = 
     models = ModelOps(bridge, settings, ui, worker)
     models.remembered = lambda path: remembered_placement(store, path) if settings.values.engine.remember_placement else ""
     chats = ChatOps(store, bridge, settings, ui)
-    monitors = MonitorOps(bridge, settings, ui, store, paths.recordings)
+    monitors = MonitorOps(bridge, settings, ui, paths.recordings, kept=store.telemetry)
     parts = Parts(
         paths=paths,
         settings=settings,

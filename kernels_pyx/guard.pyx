@@ -87,6 +87,10 @@ cdef class MappedFile:
                 raise OSError(f"{self.path}: {done} of {into.shape[0]} bytes at {offset}")
             done += n
 
+    def forget(self, size_t offset, size_t n):
+        """The system's cache of the file may let go of n bytes from offset, where no mapping has brought them in."""
+        os.posix_fadvise(self._fd, offset, n, os.POSIX_FADV_DONTNEED)
+
     def touch(self, size_t offset, size_t n, AbortFlag abort not None):
         """Brings n bytes from offset into memory, unless they are there; returns early once the flag is set."""
         if self._base == NULL or offset > self.nbytes or n > self.nbytes - offset:

@@ -51,6 +51,7 @@ DOCTOR = (
     ActionRow("run_doctor", "Run the checks again", "Doctor", "F5", "doctor_shown"),
     ActionRow("run_all_checks", "Run all checks", "Doctor", "", "doctor_shown"),
     ActionRow("copy_doctor_report", "Copy the report of the doctor", "Doctor", "", "doctor_shown"),
+    ActionRow("measure_machine", "Measure this machine for estimates, or stop", "Doctor", "", "doctor_shown"),
     ActionRow("doctor_symptoms", "Find a cause by what you see", "Doctor", "", "doctor_shown"),
 )
 VIEW = (

@@ -1,6 +1,6 @@
 """ChatPage: list, header, transcript, composer and side panel laid out beside each other.
 
-Its parts are public (`list`, `header`, `transcript`, `context_card`, `composer`, `side_panel`, `empty`, `toast`): the
+Its parts are public (`list`, `header`, `transcript`, `trouble`, `context_card`, `composer`, `side_panel`, `empty`, `toast`): the
 application wires their signals to operations. The page itself only does what needs no data: find, side panel, empty state,
 drop of a file.
 """
@@ -20,6 +20,7 @@ from app.chat.find_bar import FindBar
 from app.chat.header import ChatHeader
 from app.chat.transcript_view import TranscriptView
 from app.monitors.side_panel import SidePanel
+from app.placement.notice_strip import NoticeStrip
 from app.widgets.toast import Toast
 
 PANEL_MIN_WIDTH = 1200
@@ -41,6 +42,7 @@ class ChatPage(QWidget):
         self.header = ChatHeader()
         self.transcript = TranscriptView()
         self.empty = EmptyState()
+        self.trouble = NoticeStrip()
         self.context_card = ContextCard()
         self.composer = Composer()
         self.side_panel = SidePanel()
@@ -54,6 +56,10 @@ class ChatPage(QWidget):
         column.setSpacing(0)
         column.addWidget(self.header)
         column.addWidget(self._stack, 1)
+        trouble = QHBoxLayout()
+        trouble.setContentsMargins(24, 4, 24, 4)
+        trouble.addWidget(self.trouble)
+        column.addLayout(trouble)
         column.addWidget(self.context_card)
         column.addWidget(self.composer)
         row = QHBoxLayout(self)

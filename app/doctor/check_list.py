@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from PySide6.QtCore import Qt
+from PySide6.QtCore import Qt, QTimer, Signal
 from PySide6.QtWidgets import QFrame, QScrollArea, QVBoxLayout, QWidget
 
 from app.doctor.check_row import CheckRow
@@ -16,7 +16,9 @@ _RIGHT = 16
 
 
 class CheckList(QScrollArea):
-    """begin(), then add() for each result, then end()."""
+    """begin(), then add() for each result, then end(). acted(id): the button of a row."""
+
+    acted = Signal(str)
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -29,6 +31,7 @@ class CheckList(QScrollArea):
         self._groups: dict[str, GroupCard] = {}
         self._rows: dict[tuple[str, int], CheckRow] = {}
         self._seen: list[tuple[str, int]] = []
+        self._actions: dict[str, str] = {}
         self._statuses: frozenset[Status] = frozenset(STATUSES)
         content = QWidget()
         content.setObjectName("checks")
@@ -58,6 +61,8 @@ class CheckList(QScrollArea):
         if row is None:
             row = self._rows[key] = CheckRow(view)
             row.stepped.connect(lambda step, row=row: self._step(row, step))
+            row.acted.connect(lambda id=view.id: self.acted.emit(id))
+            row.set_action(self._actions.get(view.id, ""))
             self._group(view.group).add_row(row)
         else:
             row.show_view(view)
@@ -77,6 +82,13 @@ class CheckList(QScrollArea):
                 if row in group.rows:
                     group.drop_row(row)
         self._refilter()
+
+    def set_action(self, id: str, text: str) -> None:
+        """The words of the button in the rows of a check, empty for none."""
+        self._actions[id] = text
+        for (one, _n), row in self._rows.items():
+            if one == id:
+                row.set_action(text)
 
     def show_only(self, statuses: Collection[Status]) -> None:
         """Rows of these states."""
@@ -106,12 +118,15 @@ class CheckList(QScrollArea):
         row.show()
         self._group(row.view.group).show()
         row.set_open(True)
-        content = self.widget()
-        if content is not None and (layout := content.layout()) is not None:
-            layout.activate()
-        self.ensureWidgetVisible(row, 0, 60)
         row.head.setFocus(Qt.FocusReason.ShortcutFocusReason)
+        # What was opened has its height only after the layouts of this round.
+        QTimer.singleShot(0, row, lambda: self._bring(row))
         return True
+
+    def _bring(self, row: CheckRow) -> None:
+        """The row into sight: all of it where there is room, else its head."""
+        self.ensureWidgetVisible(row, 0, 24)
+        self.ensureWidgetVisible(row.head, 0, 24)
 
     def _group(self, title: str) -> GroupCard:
         group = self._groups.get(title)

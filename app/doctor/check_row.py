@@ -12,6 +12,7 @@ from app.doctor.rows import ICONS, TONES, CheckView, status_text
 from app.i18n import tr
 from app.placement.pane import Prose
 from app.widgets import paint
+from app.widgets.buttons import PushButton
 from app.widgets.icon import draw_icon
 from app.widgets.painted_button import PaintedButton
 
@@ -21,15 +22,17 @@ _NARROW = 600
 
 
 class CheckRow(QWidget):
-    """toggled(open); stepped(+1 or -1): the keyboard goes on to the next row."""
+    """toggled(open); stepped(+1 or -1): the keyboard goes on to the next row; acted: the button of an opened row."""
 
     toggled = Signal(bool)
     stepped = Signal(int)
+    acted = Signal()
 
     def __init__(self, view: CheckView, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._view = view
         self._stale = False
+        self._action = ""
         self._body: _Body | None = None
         self.head = _Head(self)
         self._column = QVBoxLayout(self)
@@ -74,6 +77,12 @@ class CheckRow(QWidget):
             if self.is_open:
                 self._make_body()
 
+    def set_action(self, text: str) -> None:
+        """The words of a button below what was found, empty for none."""
+        self._action = text
+        if self._body is not None:
+            self._body.set_action(text)
+
     def text(self) -> str:
         """The row in words, for the clipboard."""
         view = self._view
@@ -91,6 +100,8 @@ class CheckRow(QWidget):
     def _make_body(self) -> None:
         self._body = _Body(self._view)
         self._body.show_texts(not self.head.says_all)
+        self._body.action.clicked.connect(self.acted)
+        self._body.set_action(self._action)
         self._column.addWidget(self._body)
 
     def _on_fits_changed(self, says_all: bool) -> None:
@@ -205,6 +216,8 @@ class _Body(QWidget):
         self._texts = [Prose(text, 12, token) for text, token in ((view.observed, "text"), (view.why, "text2")) if text]
         for prose in self._texts:
             column.addWidget(prose)
+        self.action = PushButton("", height=30, icon_name="gauge")
+        column.addWidget(self.action, 0, Qt.AlignmentFlag.AlignLeft)
         if view.evidence:
             column.addWidget(_Evidence(view.evidence))
         if view.fixes:
@@ -214,6 +227,11 @@ class _Body(QWidget):
             for fix in view.fixes:
                 column.addWidget(FixCard(fix))
             column.addWidget(Prose(tr("Doctor", "Layerdeck runs none of this: copy it and decide."), 11, "text3"))
+
+    def set_action(self, text: str) -> None:
+        """The button, gone without words."""
+        self.action.set_content(text, "gauge", "", "secondary")
+        self.action.setVisible(bool(text))
 
     def show_texts(self, shown: bool) -> None:
         """What the head already says need not be said twice."""

@@ -105,7 +105,8 @@ def _fonts(facts: QtFacts, row: Row) -> CheckResult:
     if own:
         observed = filled(tr("Doctor", "missing of those that Layerdeck brings: %1"), ", ".join(own))
         return row.result("warn", observed, tr("Doctor", "Another font is used, and texts may not fit."), (), evidence)
-    return row.result("pass", filled(tr("Doctor", "Inter, JetBrains Mono, %1"), facts.chinese[0]), why, (), evidence)
+    used = next((name for name in facts.chinese if name.endswith("CJK SC")), facts.chinese[0])
+    return row.result("pass", filled(tr("Doctor", "Inter, JetBrains Mono, %1"), used), why, (), evidence)
 
 
 def _input(facts: QtFacts, row: Row) -> CheckResult:

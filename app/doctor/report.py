@@ -10,6 +10,9 @@ from app.doctor.rows import STATUSES, CheckView
 
 _MARKS = {"fail": "FAIL", "warn": "WARN", "unknown": "????", "pass": "ok", "n/a": "n/a"}
 _HOMES = re.compile(r"(/home|/Users|/var/home|/export/home|/media|/run/media)/[^/\s:;,'\")\]]+")
+_SYSTEM = "sys|proc|dev|etc|usr|lib|lib64|boot|opt/rocm"
+_PATHS = re.compile(rf"(?<![\w.~>/*)])/(?!(?:{_SYSTEM})(?:/|\b))[\w.+@-]+/[^\s:;,'\"()\]]*")
+"""Absolute paths outside of the system's own folders: whatever they are, they are the user's."""
 _SHORTEST_NAME = 3
 """Shorter names would be found inside of words that mean something else."""
 
@@ -44,11 +47,18 @@ def redacted(text: str, private: Private) -> str:
     if _is_folder(private.home):
         text = text.replace(private.home.rstrip("/"), "~")
     text = _HOMES.sub(r"\1/<user>", text)
+    text = _PATHS.sub(_named, text)
     # The longer name first: a computer is often called after its user.
     for name, word in sorted(((private.user, "<user>"), (private.host, "<host>")), key=lambda pair: -len(pair[0])):
         if len(name) >= _SHORTEST_NAME and name not in ("root", "localhost"):
             text = re.sub(rf"(?<![A-Za-z0-9]){re.escape(name)}(?![A-Za-z0-9])", word, text, flags=re.IGNORECASE)
     return text
+
+
+def _named(found: re.Match[str]) -> str:
+    """A path as the name of a model, or as nothing but a path."""
+    name = found[0].rsplit("/", 1)[1]
+    return f"<folder>/{name}" if name.endswith(".gguf") else found[0] if "<user>" in found[0] else "<folder>"
 
 
 def _is_folder(path: str) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from PySide6.QtCore import QPointF, QRectF, Qt
-from PySide6.QtGui import QColor, QPainter, QPaintEvent, QPen
+from PySide6.QtGui import QPainter, QPaintEvent, QPen, QPixmap
 from PySide6.QtWidgets import QWidget
 
 from app import theme
@@ -17,7 +17,9 @@ _GROUP_GAP = 8.0
 _WIDEST, _HIGHEST, _LEAST = 44.0, 24.0, 7.0
 _STEP = 4
 """Loads are shown in steps of so many percent: less is not seen, and a cell that looks the same is not painted again."""
-NOT_ON = -1
+_RIM = 2.0
+_MOST_STAMPS = 700
+"""Of some kB each: all pairs of loads of two threads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +47,9 @@ class CoreGrid(QWidget):
         super().__init__(parent)
         self._cells: tuple[CoreCell, ...] = ()
         self._rects: tuple[QRectF, ...] = ()
+        self._stamps: dict[tuple[object, ...], QPixmap] = {}
+        # It fills its ground itself, so that the card below it rests while only loads change.
+        self.setAttribute(Qt.WidgetAttribute.WA_OpaquePaintEvent)
         self.setAttribute(Qt.WidgetAttribute.WA_TransparentForMouseEvents)
         theme.hub().changed.connect(self.update)
 
@@ -87,25 +92,43 @@ class CoreGrid(QWidget):
 
     def paintEvent(self, event: QPaintEvent) -> None:
         painter = QPainter(self)
-        paint.begin(painter)
-        painter.setPen(Qt.PenStyle.NoPen)
-        colors: dict[int, QColor] = {}
-        rects = self._placed()
-        for cell, rect in zip(self._cells, rects, strict=True):
-            loads = cell.loads or (0,)
-            width = (rect.width() - (len(loads) - 1)) / len(loads)
-            radius = min(4.0, width / 3, rect.height() / 3)
-            for i, load in enumerate(loads):
-                color = colors.get(load)
-                if color is None:
-                    color = colors[load] = theme.heat_color(max(0.03, load / 100))
-                painter.setBrush(color)
-                painter.drawRoundedRect(QRectF(rect.x() + i * (width + 1), rect.y(), width, rect.height()), radius, radius)
+        painter.fillRect(self.rect(), theme.color("surface"))
+        ratio = self.devicePixelRatioF()
+        for cell, rect in zip(self._cells, self._placed(), strict=True):
+            painter.drawPixmap(rect.topLeft() - QPointF(_RIM, _RIM), self._stamp(cell, rect, ratio))
+
+    def _stamp(self, cell: CoreCell, rect: QRectF, ratio: float) -> QPixmap:
+        """The picture of a cell. There are few different ones: painting each of 256 threads anew costs five times as much."""
+        look = (cell.loads, cell.owned, rect.width(), rect.height(), ratio, theme.current().name)
+        found = self._stamps.get(look)
+        if found is None:
+            if len(self._stamps) >= _MOST_STAMPS:
+                self._stamps.clear()
+            found = self._stamps[look] = _painted(cell, rect, ratio)
+        return found
+
+
+def _painted(cell: CoreCell, rect: QRectF, ratio: float) -> QPixmap:
+    """A stripe for each thread, and around a core that works for the engine a line."""
+    size = rect.adjusted(0, 0, 2 * _RIM, 2 * _RIM)
+    picture = QPixmap(round(size.width() * ratio), round(size.height() * ratio))
+    picture.setDevicePixelRatio(ratio)
+    picture.fill(Qt.GlobalColor.transparent)
+    painter = QPainter(picture)
+    paint.begin(painter)
+    painter.setPen(Qt.PenStyle.NoPen)
+    loads = cell.loads or (0,)
+    width = (rect.width() - (len(loads) - 1)) / len(loads)
+    radius = min(4.0, width / 3, rect.height() / 3)
+    for i, load in enumerate(loads):
+        painter.setBrush(theme.heat_color(max(0.03, load / 100)))
+        painter.drawRoundedRect(QRectF(_RIM + i * (width + 1), _RIM, width, rect.height()), radius, radius)
+    if cell.owned:
         painter.setBrush(Qt.BrushStyle.NoBrush)
         painter.setPen(QPen(theme.color("accent", 0.5), 1))
-        for cell, rect in zip(self._cells, rects, strict=True):
-            if cell.owned:
-                painter.drawRoundedRect(rect.adjusted(-1, -1, 1, 1), 4.5, 4.5)
+        painter.drawRoundedRect(QRectF(_RIM - 1, _RIM - 1, rect.width() + 2, rect.height() + 2), 4.5, 4.5)
+    painter.end()
+    return picture
 
 
 def place_cells(groups: Sequence[int], width: float) -> list[QRectF]:
@@ -120,7 +143,7 @@ def place_cells(groups: Sequence[int], width: float) -> list[QRectF]:
     step = min(
         _WIDEST, max(_LEAST, (width - 2 + _GAP - gaps) / min(columns, in_row * longest if longest <= columns else columns))
     )
-    height = min(step, _HIGHEST) - _GAP
+    height, across = float(round(min(step, _HIGHEST) - _GAP)), float(int(step - _GAP))
     rects, x, y, rows = [], 0, 1.0, 0
     for number, run in enumerate(runs):
         if number and (longest > columns or number % in_row == 0):
@@ -131,7 +154,7 @@ def place_cells(groups: Sequence[int], width: float) -> list[QRectF]:
         for i in range(run):
             rows = i // columns if longest > columns else 0
             x = i % columns if longest > columns else start + i
-            rects.append(QRectF(1 + x * step + shift, y + rows * (height + _GAP), step - _GAP, height))
+            rects.append(QRectF(round(1 + x * step + shift), y + rows * (height + _GAP), across, height))
     return rects
 
 

@@ -5,6 +5,7 @@ A subclass paints, and says where its values stand. It is repainted only when wh
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 
 from PySide6.QtCore import QEvent, QPointF, QRectF, Qt, Signal
@@ -41,9 +42,9 @@ class GaugeCard(QWidget):
 
     # --- for subclasses ----------------------------------------------------------------------------------------------
 
+    @abstractmethod
     def value_rects(self) -> Sequence[QRectF]:
         """Where each of the values stands, in their order."""
-        raise NotImplementedError
 
     def set_readings(self, title: str, readings: Sequence[Reading]) -> None:
         """The values of the card; its title is its name for those who listen."""
@@ -55,7 +56,7 @@ class GaugeCard(QWidget):
     def paint_frame(self, painter: QPainter, line: str = "line") -> None:
         """The box, and what marks the values under the pointer, under the keyboard, and pinned."""
         paint.begin(painter)
-        paint.rounded(painter, QRectF(self.rect()), RADIUS, "surface", line)
+        paint.card(painter, QRectF(self.rect()), RADIUS, "surface", line)
         rects: Sequence[QRectF] | None = None
         if self._hovered is not None or self.focused_value is not None or self._pinned:
             rects = self.value_rects()

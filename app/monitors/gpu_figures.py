@@ -37,8 +37,13 @@ def gpu_figures(shown: Shown, facts: Facts) -> tuple[GpuFigures, ...]:
 
 
 def works_by_card(shown: Shown) -> Mapping[str, DeviceWork]:
-    """What the engine does on each card, by the card's key."""
-    return {} if shown.work is None else {one.card: one for one in shown.work.devices if one.card}
+    """What the engine does on each card, by the card's key; where it does not tell the key, by its number."""
+    found = {} if shown.work is None else {one.card: one for one in shown.work.devices if one.card}
+    if found or shown.work is None or shown.snapshot is None:
+        return found
+    by_name = {one.device: one for one in shown.work.devices}
+    numbered = enumerate(shown.snapshot.gpus)
+    return {gpu.key: by_name[f"gpu{i}"] for i, gpu in numbered if f"gpu{i}" in by_name}
 
 
 def titles(shown: Shown) -> dict[str, str]:
@@ -253,7 +258,7 @@ def _link(gpu: GpuSample) -> Reading:
     label, generation, width = tr("Monitors", "PCIe link"), gpu.link_generation, gpu.link_width
     if generation is None or width is None:
         reason = why(gpu.missing, "link_generation") or why(gpu.missing, "link_width") or gpu.problem
-        return Reading(label, "", "", reason, tone="text3", spoken=NOT_KNOWN)
+        return Reading(label, "", "", reason, tone="text3", spoken=f"{NOT_KNOWN}, {reason}")
     lines, tone = [], "text3"
     if gpu.link_width_max is not None and width < gpu.link_width_max:
         lines.append(filled(tr("Monitors", "It has %1 of %2 lanes"), width, gpu.link_width_max))

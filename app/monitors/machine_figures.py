@@ -39,7 +39,8 @@ def machine_text(snapshot: HardwareSnapshot, facts: Facts) -> str:
     sockets, name = (1 if facts.topology is None else facts.topology.sockets), short_name(snapshot.cpu.name)
     if name:
         parts.append(f"{sockets} × {name}" if sockets > 1 else name)
-    parts.append(exact_bytes(snapshot.ram_total_bytes))
+    if snapshot.ram_total_bytes:
+        parts.append(exact_bytes(snapshot.ram_total_bytes))
     return "   ".join(part for part in (facts.host, ", ".join(parts)) if part)
 
 

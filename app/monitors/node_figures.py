@@ -22,7 +22,7 @@ def node_figures(shown: Shown, facts: Facts, span_s: float, span: str) -> tuple[
     """Every node of memory. span: `last 5 minutes`."""
     snapshot = shown.snapshot
     assert snapshot is not None
-    samples = snapshot.nodes or (NodeSample(0, snapshot.ram_total_bytes, used_bytes=snapshot.ram_used_bytes),)
+    samples = snapshot.nodes or _guessed(shown, snapshot)
     health = shown.healths.get("cpu")
     found = []
     for sample in samples:
@@ -54,6 +54,15 @@ def node_figures(shown: Shown, facts: Facts, span_s: float, span: str) -> tuple[
             )
         )
     return tuple(found)
+
+
+def _guessed(shown: Shown, snapshot: HardwareSnapshot) -> tuple[NodeSample, ...]:
+    """Where nodes tell nothing: those that the engine works on; one alone has all of the memory."""
+    devices = () if shown.work is None else shown.work.devices
+    numbers = sorted(int(one.device[4:]) for one in devices if one.device.startswith("numa")) or [0]
+    if len(numbers) > 1:
+        return tuple(NodeSample(number) for number in numbers)
+    return (NodeSample(numbers[0], snapshot.ram_total_bytes, used_bytes=snapshot.ram_used_bytes),)
 
 
 def plot_key(node: int) -> str:

@@ -19,7 +19,7 @@ from app.widgets import paint
 
 F64 = npt.NDArray[np.float64]
 _LINE = 1.5
-PX_PER_POINT = 2.0
+PX_PER_POINT = 3.0
 """Points that lie closer say nothing more."""
 
 
@@ -32,6 +32,11 @@ class Series:
     start_s: float
     end_s: float
 
+    @property
+    def span_s(self) -> float:
+        """How long it is."""
+        return self.end_s - self.start_s
+
 
 class TimePlot(QWidget):
     """low, high: the scale; None: that of the values, with room below so that small changes stay small."""
@@ -41,13 +46,20 @@ class TimePlot(QWidget):
         self._token = token
         self._low, self._high = low, high
         self._series: Series | None = None
+        # It fills its ground itself, so that the card below it rests while only the line moves.
+        self.setAttribute(Qt.WidgetAttribute.WA_OpaquePaintEvent)
         self.setAttribute(Qt.WidgetAttribute.WA_TransparentForMouseEvents)
         theme.hub().changed.connect(self.update)
 
     def set_series(self, series: Series | None) -> None:
-        """Show other values."""
-        if series is None and self._series is None:
+        """Show other values. What moves by less than a pixel waits."""
+        before = self._series
+        if series is None and before is None:
             return
+        if series is not None and before is not None and series.span_s == before.span_s:
+            moved = (series.end_s - before.end_s) / series.span_s * self.width()
+            if 0 <= moved < 0.95:
+                return
         self._series = series
         self.update()
 
@@ -91,6 +103,7 @@ class TimePlot(QWidget):
 
     def paintEvent(self, event: QPaintEvent) -> None:
         painter = QPainter(self)
+        painter.fillRect(self.rect(), theme.color("surface"))
         runs = self.runs()
         foot = float(self.height())
         if not runs:

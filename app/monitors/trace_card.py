@@ -26,12 +26,13 @@ _GAP_PX = 0.8
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """What a device did from start_ms on. token: its colour; text: what it was, for the tooltip."""
+    """What a device did from start_ms on. token: its colour; text, layer: what it was, for the tooltip."""
 
     start_ms: float
     ms: float
     token: str
     text: str = ""
+    layer: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +112,10 @@ class TraceCard(GaugeCard):
                 x = self._x(stretch.start_ms)
                 if x - 1 <= position.x() <= x + max(2.0, self._x(stretch.ms) - self._x(0)) + 1:
                     said = self.tr("{what}: {ms} ms, from {start} ms on")
-                    what = said.format(what=stretch.text, ms=ms_text(stretch.ms), start=ms_text(stretch.start_ms))
+                    what = stretch.text
+                    if stretch.layer is not None:
+                        what = self.tr("{what}, layer {n}").format(what=what, n=stretch.layer)
+                    what = said.format(what=what, ms=ms_text(stretch.ms), start=ms_text(stretch.start_ms))
                     return f"{lane.name}\n{what}"
             return lane.name
         return super().tip(position)

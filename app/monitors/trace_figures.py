@@ -24,15 +24,18 @@ GPU_EXPERTS = "experts on GPUs"
 """Experts by who computes them: they are told apart from those of the processors."""
 
 
-def trace_figures(trace: TokenTrace | None, when: str = "") -> TraceFigures:
-    """when: `14:02:11`, where the token is not of now."""
+def trace_figures(trace: TokenTrace | None, when: str = "", *, again: bool = False) -> TraceFigures:
+    """when: `14:02:11`, where the token is not of now. again: what was kept with a message is shown."""
     if trace is None or trace.total_ms <= 0 or not trace.spans:
+        if again:
+            return TraceFigures(note=tr("Monitors", "Tokens are not kept with a message"))
         return TraceFigures(note=tr("Monitors", "No token was measured yet: ask something"))
     lanes: dict[str, list[Stretch]] = {}
+    words = {kind: _kind_text(kind) for kind in COLORS if kind != "wait"} | {"transfer": tr("Monitors", "Transfer")}
     for span in trace.spans:
         lane = lanes.setdefault(span.device, [])
         if span.kind != "wait":
-            lane.append(Stretch(span.start_ms, span.ms, COLORS[span.kind], _said(span)))
+            lane.append(Stretch(span.start_ms, span.ms, COLORS[span.kind], words[span.kind], span.layer))
     ordered = sorted(lanes, key=lambda name: (not name.startswith("gpu"), len(name), name))
     return TraceFigures(
         total_ms=trace.total_ms,
@@ -57,11 +60,6 @@ def _kind_text(kind: str) -> str:
         "other": tr("Monitors", "Norms, embedding and output"),
         "transfer": tr("Monitors", "Transfers and waits"),
     }[kind]
-
-
-def _said(span: TraceSpan) -> str:
-    kind = _kind_text(span.kind) if span.kind != "transfer" else tr("Monitors", "Transfer")
-    return kind if span.layer is None else filled(tr("Monitors", "%1, layer %2"), kind, span.layer)
 
 
 def _parts(trace: TokenTrace) -> tuple[tuple[str, Reading], ...]:
@@ -99,19 +97,21 @@ def time_by_kind(trace: TokenTrace) -> dict[str, float]:
     edges: list[tuple[float, int, str]] = []
     for span in trace.spans:
         if span.kind not in _NOT_WORK and span.ms > 0:
-            edges.append((max(0.0, span.start_ms), 1, _part(span)))
-            edges.append((min(trace.total_ms, span.start_ms + span.ms), -1, _part(span)))
+            part = _part(span)
+            edges.append((max(0.0, span.start_ms), 1, part))
+            edges.append((min(trace.total_ms, span.start_ms + span.ms), -1, part))
     edges.sort()
-    active: dict[str, int] = {}
+    active: list[str] = []
     sums: dict[str, float] = {}
     worked = 0.0
-    for (at, step, kind), following in pairwise([*edges, (trace.total_ms, 0, "")]):
-        active[kind] = active.get(kind, 0) + step
-        n, ms = sum(active.values()), following[0] - at
-        if n > 0 and ms > 0:
-            worked += ms
-            for name, count in active.items():
-                if count:
-                    sums[name] = sums.get(name, 0.0) + ms * count / n
+    for (at, step, kind), (then, _, _) in pairwise([*edges, (trace.total_ms, 0, "")]):
+        if step > 0:
+            active.append(kind)
+        else:
+            active.remove(kind)
+        if active and then > at:
+            worked += then - at
+            for name in active:
+                sums[name] = sums.get(name, 0.0) + (then - at) / len(active)
     sums["transfer"] = max(0.0, trace.total_ms - worked)
     return sums

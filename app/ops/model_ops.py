@@ -23,15 +23,19 @@ from engine.api.values import LoadOptions, ModelInfo
 from engine.api.workers import parse_threads
 
 MAX_RECENT = 12
+OUT_OF_DEVICE_MEMORY = "OutOfDeviceMemory"
+"""Class of the engine's error: a GPU ran full."""
 
 
 class ModelOps(QObject):
-    """Signals: ready(ModelInfo); failed(sentence); models_changed() when more models are known; notice(sentence)."""
+    """Signals: ready(ModelInfo); failed(sentence); models_changed() when more models are known; notice(sentence);
+    room_wanted(path, sentence): a GPU has too little memory for a model that was to be loaded."""
 
     ready = Signal(object)
     failed = Signal(str)
     models_changed = Signal()
     notice = Signal(str)
+    room_wanted = Signal(str, str)
 
     def __init__(
         self,
@@ -71,7 +75,7 @@ class ModelOps(QObject):
 
         def failed(event: Failed) -> None:
             if not remembered or event.kind != "PlacementError":
-                self._on_failed(event)
+                self._on_failed(event, path)
                 return
             # Made for a GPU that is gone, or for the file before it was replaced: the model matters more.
             self.notice.emit(filled(tr("Models", "Loaded without the placement from before: %1"), event.message))
@@ -177,9 +181,11 @@ class ModelOps(QObject):
         for warning in () if info.path == str(included_model()) else info.warnings:
             self.notice.emit(warning)
 
-    def _on_failed(self, event: Failed) -> None:
+    def _on_failed(self, event: Failed, path: str) -> None:
         if event.kind == "Cancelled":
             self.notice.emit(tr("Models", "Loading was stopped."))
+        elif event.kind == OUT_OF_DEVICE_MEMORY:
+            self.room_wanted.emit(path, event.message)
         else:
             self.failed.emit(filled(tr("Models", "The model could not be loaded: %1"), event.message))
 

@@ -17,7 +17,6 @@ from app.bridge.engine_bridge import EngineBridge
 from app.bridge.ui_thread import UiThread
 from app.errors import StoreError
 from app.settings.store import SettingsStore
-from app.store.chat_store import ChatStore
 from app.telemetry.keys import first_token, prefill
 from app.telemetry.recording import Recording, columns_of, default_name
 from app.telemetry.shown import Replayed, Shown
@@ -58,14 +57,17 @@ class MonitorOps(QObject):
         bridge: EngineBridge,
         settings: SettingsStore,
         ui: UiThread,
-        store: ChatStore,
         recordings: Path,
         topology: Callable[[], Topology] = this_topology,
+        kept: Callable[[int], bytes | None] = lambda message_id: None,
         parent: QObject | None = None,
     ) -> None:
-        """recordings: the folder for recordings without a path. topology: asked once, with the first reading."""
+        """recordings: the folder for recordings without a path. topology: asked once, with the first reading.
+
+        kept: the packed telemetry of a message, None where there is none; raises StoreError.
+        """
         super().__init__(parent)
-        self._bridge, self._settings, self._ui, self._store = bridge, settings, ui, store
+        self._bridge, self._settings, self._ui, self._kept = bridge, settings, ui, kept
         self._recordings = recordings
         self._ask_topology = topology
         self._topology: Topology | None = None
@@ -201,7 +203,7 @@ class MonitorOps(QObject):
         from app.telemetry.replay import replayed, shown_again
 
         try:
-            data = self._store.telemetry(message_id)
+            data = self._kept(message_id)
             telemetry = None if data is None else unpacked(data)
         except (StoreError, TelemetryDamaged) as error:
             self.notice.emit(self.tr("The telemetry of this message cannot be read (%1).").replace("%1", str(error)))

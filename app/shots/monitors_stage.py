@@ -19,7 +19,6 @@ from app.ops.monitor_ops import MonitorOps
 from app.settings.store import SettingsStore
 from app.shots import monitors_machine
 from app.shots.scripted_client import ScriptedClient
-from app.store.chat_store import ChatStore
 from app.windows.monitors_controller import MonitorsController
 from app.windows.monitors_facts import Found, MonitorsFacts
 from engine.api.events import Counters, Sensors
@@ -51,8 +50,7 @@ class MonitorsStage:
         self._ui, self._pool = UiThread(), ThreadPoolExecutor(1)
         self.bridge = EngineBridge(self.client)
         self.settings = SettingsStore(folder / "settings.toml")
-        self._store = ChatStore(folder / "chats.db")
-        self.monitors = MonitorOps(self.bridge, self.settings, self._ui, self._store, folder, lambda: machine)
+        self.monitors = MonitorOps(self.bridge, self.settings, self._ui, folder, lambda: machine)
         self.facts = _Told(self.monitors, self.bridge, self._ui, self._pool, lambda model: Found())
         self.facts.told = facts
         self.controller = MonitorsController(self.monitors, self.facts, self.settings)
@@ -99,5 +97,4 @@ class MonitorsStage:
         self._ui.close()
         self.bridge.close()
         self._pool.shutdown(wait=True, cancel_futures=True)
-        self._store.close()
         self._folder.cleanup()

@@ -184,6 +184,8 @@ def first_run() -> QWidget:
             disk_path="/home/you/models",
         )
     )
+    warning = "Automatic balancing: it is on. The kernel may move the model's memory while it works."
+    page.set_warning(warning, "Show how to fix it")
     page.set_models(
         (ModelChoice("smollm2", "SmolLM2 135M", "Q4_1", 98_000_000, "Included. Checks that everything works.", True),)
     )

@@ -42,6 +42,8 @@ class Timeline:
         self._latest: dict[str, float] = {}
         self._held: dict[str, float] = {}
         self._n = 0
+        self._cut: tuple[tuple[int, float], npt.NDArray[np.intp]] | None = None
+        """Rows of the span that was asked for last: all gauges are asked for the same one, after each reading."""
 
     def push(self, snapshot: HardwareSnapshot, sample: EngineSample | None) -> None:
         """Adds one reading. sample: what the engine did meanwhile, None without a model."""
@@ -143,6 +145,12 @@ class Timeline:
 
     def _rows(self, span_s: float) -> npt.NDArray[np.intp]:
         """Places of the rows of the last span_s, oldest first."""
+        asked = (self._n, span_s)
+        if self._cut is None or self._cut[0] != asked:
+            self._cut = (asked, self._find_rows(span_s))
+        return self._cut[1]
+
+    def _find_rows(self, span_s: float) -> npt.NDArray[np.intp]:
         count = min(self._n, self._length)
         order = np.arange(self._n - count, self._n) % self._length
         times = self._times[order]
@@ -168,17 +176,20 @@ def _decimated(times: F64, values: F64, span_s: float, n_points: int) -> tuple[F
     # Stretches lie on a grid of absolute time: as the window moves on, the same rows stay together and the line does not tremble.
     width = span_s / (n_points // 2 - 1)
     stretch = (np.floor(times / width) - np.floor(times[0] / width)).astype(np.intp)
-    found_times, found_values = [], []
     starts = np.flatnonzero(np.diff(stretch, prepend=-1))
-    for first, end in zip(starts, [*starts[1:], len(times)], strict=True):
-        part = values[first:end]
-        finite = np.flatnonzero(np.isfinite(part))
-        if not len(finite):
-            found_times.append(times[first])
-            found_values.append(np.nan)
-            continue
-        low, high = finite[np.argmin(part[finite])], finite[np.argmax(part[finite])]
-        for at in (low,) if low == high else (min(low, high), max(low, high)):
-            found_times.append(times[first + at])
-            found_values.append(part[at])
-    return np.array(found_times), np.array(found_values)
+    known = np.isfinite(values)
+    lowest = np.minimum.reduceat(np.where(known, values, np.inf), starts)
+    highest = np.maximum.reduceat(np.where(known, values, -np.inf), starts)
+    which = np.repeat(np.arange(len(starts)), np.diff(starts, append=len(times)))
+    low, high = _first(values == lowest[which], which, starts), _first(values == highest[which], which, starts)
+    empty = lowest > highest
+    at = np.sort(np.concatenate((np.where(empty, starts, low), high[(low != high) & ~empty])))
+    return times[at], np.where(known[at], values[at], np.nan)
+
+
+def _first(where: npt.NDArray[np.bool_], which: npt.NDArray[np.intp], starts: npt.NDArray[np.intp]) -> npt.NDArray[np.intp]:
+    """The first place in each stretch that is marked, its start where none is."""
+    marked = np.flatnonzero(where)
+    found = starts.copy()
+    found[which[marked[::-1]]] = marked[::-1]
+    return found

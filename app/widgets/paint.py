@@ -46,6 +46,28 @@ def rounded(
     painter.drawRoundedRect(rect.adjusted(inset, inset, -inset, -inset), radius, radius)
 
 
+def card(painter: QPainter, rect: QRectF, radius: float, fill: str, line: str) -> None:
+    """A large box as `rounded` paints it, on whole pixels: only its corners are smoothed, which is what costs."""
+    x, y, width, height = rect.x(), rect.y(), rect.width(), rect.height()
+    inside, edge = theme.color(fill), theme.color(line)
+    painter.fillRect(QRectF(x, y + radius, width, height - 2 * radius), inside)
+    painter.fillRect(QRectF(x + radius, y, width - 2 * radius, radius), inside)
+    painter.fillRect(QRectF(x + radius, y + height - radius, width - 2 * radius, radius), inside)
+    for side in (QRectF(x + radius, y, width - 2 * radius, 1), QRectF(x + radius, y + height - 1, width - 2 * radius, 1)):
+        painter.fillRect(side, edge)
+    for side in (QRectF(x, y + radius, 1, height - 2 * radius), QRectF(x + width - 1, y + radius, 1, height - 2 * radius)):
+        painter.fillRect(side, edge)
+    size = 2 * radius - 1
+    right, foot = x + width - 0.5 - size, y + height - 0.5 - size
+    corners = ((x + 0.5, y + 0.5, 90), (right, y + 0.5, 0), (right, foot, 270), (x + 0.5, foot, 180))
+    painter.setBrush(inside)
+    for left, top, start in corners:
+        painter.setPen(Qt.PenStyle.NoPen)
+        painter.drawPie(QRectF(left, top, size, size), start * 16, 90 * 16)
+        painter.setPen(QPen(edge, 1, Qt.PenStyle.SolidLine, Qt.PenCapStyle.FlatCap))
+        painter.drawArc(QRectF(left, top, size, size), start * 16, 90 * 16)
+
+
 def text(
     painter: QPainter,
     x: float,

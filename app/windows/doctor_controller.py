@@ -18,6 +18,7 @@ from app.doctor.report import Private, report_text
 from app.doctor.rows import STATUSES, CheckView, FixView
 from app.doctor.symptom_views import LinkView
 from app.i18n import filled, tr
+from app.ops.calibrate_ops import CalibrateOps
 from app.ops.doctor_ops import DoctorOps
 from app.widgets.toast import Toast
 from app.windows.doctor_symptoms import DoctorSymptoms
@@ -26,6 +27,9 @@ from app.windows.parts import Parts
 from engine.advice.doctor.check import CheckResult
 from engine.advice.symptom_walk import Evidence, Said
 from engine.advice.symptoms import TREE
+
+MEASURED = "D-MEM-3"
+"""The row about what was measured of the memory, which has the button that measures."""
 
 
 class DoctorController(PageController):
@@ -37,13 +41,14 @@ class DoctorController(PageController):
         self,
         parts: Parts,
         ops: DoctorOps,
+        calibrate: CalibrateOps,
         figures: Callable[[], Mapping[str, float]],
         findings: Callable[[], Mapping[str, str]],
         parent: QObject | None = None,
     ) -> None:
         """findings: what the live diagnosis says now, by rule."""
         super().__init__(parent)
-        self._parts, self._ops = parts, ops
+        self._parts, self._ops, self._calibrate = parts, ops, calibrate
         self._figures, self._findings = figures, findings
         self._all = False
         self._reveal = ""
@@ -62,6 +67,11 @@ class DoctorController(PageController):
         ops.began.connect(self.page.begin)
         ops.arrived.connect(lambda result, done: self.page.add(view_of(result), done))
         ops.ended.connect(self._on_ended)
+        self.page.checks.acted.connect(lambda _id: self.measure())
+        self._calibrate.changed.connect(self._show_measuring)
+        self._calibrate.ended.connect(self._on_measured)
+        self._calibrate.failed.connect(self.notice)
+        self._show_measuring()
 
     def _show_known(self) -> None:
         known = [view_of(result) for result in self._ops.results]
@@ -89,6 +99,7 @@ class DoctorController(PageController):
             "run_all_checks": lambda: self._on_all_chosen(all_checks=True),
             "copy_doctor_report": self.copy_report,
             "doctor_symptoms": self.show_symptom,
+            "measure_machine": self.measure,
         }
 
     def conditions(self) -> set[Condition]:
@@ -127,6 +138,23 @@ class DoctorController(PageController):
         at = QDateTime.fromSecsSinceEpoch(int(ended_s)).toString("HH:mm")
         return filled(tr("Doctor", "checked at %1"), at)
 
+    # --- measuring ---------------------------------------------------------------------------------------------------
+
+    def measure(self) -> None:
+        """Measures this machine for estimates, or stops that."""
+        if self._calibrate.running:
+            self._calibrate.stop()
+        else:
+            self._calibrate.start()
+
+    def _show_measuring(self) -> None:
+        seconds = filled(tr("Doctor", "Stop measuring (%1 s)"), self._calibrate.seconds)
+        self.page.checks.set_action(MEASURED, seconds if self._calibrate.running else tr("Doctor", "Measure this machine"))
+
+    def _on_measured(self, sentence: str) -> None:
+        self.notice.emit(sentence)
+        self.run()
+
     # --- links -------------------------------------------------------------------------------------------------------
 
     def reveal(self, id: str) -> None:
@@ -149,6 +177,9 @@ class DoctorController(PageController):
     def _on_link(self, link: LinkView) -> None:
         if link.kind == "check":
             self.reveal(link.target)
+        elif link.kind == "calibrate":
+            self.reveal(MEASURED)
+            self._calibrate.start()
         else:
             self.link_wanted.emit(link)
 
@@ -205,5 +236,6 @@ def said_by(results: tuple[CheckResult, ...]) -> dict[str, Said]:
     """What each check says: the worst of its results."""
     said: dict[str, Said] = {}
     for result in sorted(results, key=lambda one: STATUSES.index(one.status)):
-        said.setdefault(result.id, Said(result.status, f"{result.title}: {result.observed.rstrip('.')}."))
+        words = result.why if result.status in ("n/a", "unknown") and result.why else f"{result.observed.rstrip('.')}."
+        said.setdefault(result.id, Said(result.status, f"{result.title}: {words}"))
     return said

@@ -15,6 +15,7 @@ from PySide6.QtWidgets import QWidget
 
 from app.actions.tables import DOCTOR
 from app.i18n import tr
+from app.ops.calibrate_ops import CalibrateOps
 from app.ops.doctor_context import make_context
 from app.ops.doctor_figures import DoctorFigures
 from app.ops.doctor_ops import DoctorOps
@@ -49,6 +50,7 @@ class DoctorDoor(PageDoor["DoctorController"]):
         self._loop = LoopWatch(self)
         self.findings: Callable[[], Mapping[str, str]] = dict
         self.ops = DoctorOps(parts.ui, self._context, self._own_checks, parent=self)
+        self.calibrate = CalibrateOps(parts.bridge, parts.ui, parent=self)
         self.ops.ended.connect(self._on_ended)
         self._timer = QTimer(self)
         self._timer.setSingleShot(True)
@@ -59,7 +61,9 @@ class DoctorDoor(PageDoor["DoctorController"]):
     def _behind(self, parent: QObject) -> DoctorController:
         from app.windows.doctor_controller import DoctorController
 
-        controller = DoctorController(self._parts, self.ops, self._figures.figures, lambda: self.findings(), parent)
+        controller = DoctorController(
+            self._parts, self.ops, self.calibrate, self._figures.figures, lambda: self.findings(), parent
+        )
         controller.link_wanted.connect(self.link_wanted)
         return controller
 
@@ -72,6 +76,7 @@ class DoctorDoor(PageDoor["DoctorController"]):
         """Ends what runs."""
         self._timer.stop()
         self.ops.close()
+        self.calibrate.stop()
         self._loop.close()
 
     def _on_ready(self, _info: object) -> None:

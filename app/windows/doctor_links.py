@@ -16,7 +16,6 @@ from app.windows.doctor_door import DoctorDoor
 ACTIONS: Mapping[str, tuple[str, ...]] = {
     "placement": ("placement_page",),
     "context": ("placement_page", "plan_context"),
-    "calibrate": ("placement_page",),
     "monitors": ("monitors_page",),
     "reload": ("reload_model",),
     "unload": ("unload_model",),

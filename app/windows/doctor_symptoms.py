@@ -78,10 +78,10 @@ def _open(
     denied = {answer.key: because for answer, because in question.ruled_out(evidence)}
     options = tuple(OptionView(answer.key, answer.text, denied.get(answer.key, "")) for answer in question.answers)
     sources = [source for answer in question.answers for source in answer.told_by if isinstance(source, FromCheck)]
-    missing = [source for source in sources if source.judge(evidence) is None]
+    missing = [source for source in sources if source.id not in evidence.checks]
     note = ""
     if missing and question.id not in asked_again:
-        note = tr("Doctor", "Some checks could not tell or have not run; “All checks” may answer this.")
+        note = tr("Doctor", "Some checks have not run yet; “All checks” may answer this.")
     return WalkView(title, steps, question.id, question.text, options, note=note)
 
 

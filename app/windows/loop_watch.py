@@ -18,7 +18,9 @@ from PySide6.QtCore import QObject, Qt, QTimer
 
 TICK_S = 0.1
 LATE_S = 0.25
-_DEPTH = 6
+START_S = 2.0
+"""So long after it was shown, a window is still being made: nobody types yet."""
+_OURS, _INNERMOST = 5, 2
 _ROOT = Path(__file__).parents[2]
 
 
@@ -39,8 +41,10 @@ class Wait:
 class LoopWatch(QObject):
     """Lives on the window's thread. watch(True) while the window is seen; close() before the application ends."""
 
-    def __init__(self, parent: QObject | None = None) -> None:
+    def __init__(self, parent: QObject | None = None, start_s: float = START_S) -> None:
         super().__init__(parent)
+        self._start_s = start_s
+        self._counts_from_s = 0.0
         self._worst = Wait()
         self._tick_s = time.monotonic()
         self._worked_s = time.thread_time()
@@ -66,6 +70,7 @@ class LoopWatch(QObject):
             self.close()
             return
         self._tick_s, self._worked_s = time.monotonic(), time.thread_time()
+        self._counts_from_s = self._tick_s + self._start_s
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._look, args=(self._stop,), name="loop-watch", daemon=True)
         self._thread.start()
@@ -82,7 +87,7 @@ class LoopWatch(QObject):
     def _on_tick(self) -> None:
         now, worked_s = time.monotonic(), time.thread_time()
         late_s = now - self._tick_s - TICK_S
-        if late_s > self._worst.seconds:
+        if late_s > self._worst.seconds and self._tick_s >= self._counts_from_s:
             stack = self._stack if late_s >= LATE_S else ()
             self._worst = Wait(late_s, min(late_s, worked_s - self._worked_s), stack)
         self._tick_s, self._worked_s, self._stack = now, worked_s, ()
@@ -97,9 +102,10 @@ class LoopWatch(QObject):
 
 
 def stack_of(frame: FrameType) -> tuple[str, ...]:
-    """The innermost calls as `app/chat/composer.py:12 focus`, without folders of this computer."""
-    calls = traceback.extract_stack(frame)[-_DEPTH:]
-    return tuple(f"{_short(call.filename)}:{call.lineno} {call.name}" for call in calls)
+    """Our innermost calls and what they are in, as `app/chat/composer.py:12 focus`, without folders of this computer."""
+    calls = list(traceback.extract_stack(frame))
+    ours = [call for call in calls[:-_INNERMOST] if Path(call.filename).is_relative_to(_ROOT)][-_OURS:]
+    return tuple(f"{_short(call.filename)}:{call.lineno} {call.name}" for call in (*ours, *calls[-_INNERMOST:]))
 
 
 def _short(filename: str) -> str:

@@ -28,6 +28,7 @@ from app.windows.chat_controller import ChatController
 from app.windows.doctor_door import DoctorDoor
 from app.windows.doctor_links import DoctorLinks
 from app.windows.file_dialogs import ask_for_folder, ask_for_model
+from app.windows.load_room import LoadRoom
 from app.windows.model_picker import open_model_picker
 from app.windows.monitors_door import MonitorsDoor
 from app.windows.page_door import PageDoor
@@ -68,11 +69,8 @@ class MainWindow(QMainWindow):
         self._stack.addWidget(self.welcome)
         self.placement = PlacementDoor(parts, self)
         self.doctor = DoctorDoor(parts, self)
-        self.doors: dict[str, PageDoor[Any]] = {
-            "placement": self.placement,
-            "monitors": MonitorsDoor(parts, self),
-            "doctor": self.doctor,
-        }
+        self.doors: dict[str, PageDoor[Any]] = {"placement": self.placement, "doctor": self.doctor}
+        self.doors["monitors"] = MonitorsDoor(parts, self)
         self._toast = Toast(self._stack)
         self.controller = ChatController(self.page, parts.store, parts.chats, parts.models, parts.bridge, parts.settings, self)
         self._welcome = WelcomeController(self.welcome, parts.models, parts.monitors, parts.paths, self)
@@ -83,6 +81,7 @@ class MainWindow(QMainWindow):
         self._lay_out()
         self._connect()
         DoctorLinks(self, self._rail)
+        LoadRoom(self, self.page.trouble, parts.models, parts.bridge)
         self._apply_view_settings()
         self._refresh_actions()
         self._restore_state()
@@ -258,10 +257,7 @@ class MainWindow(QMainWindow):
 
     def show_store_trouble(self, error: StoreError | None) -> None:
         """The chats could not be written just now, or can be again."""
-        if error is None:
-            self.show_notice(tr("Window", "The chats are saved again."))
-        else:
-            self.show_notice(str(error))
+        self.show_notice(tr("Window", "The chats are saved again.") if error is None else str(error))
 
     def _on_page_requested(self, key: str) -> None:
         if key == "settings":

@@ -21,7 +21,7 @@ from app.monitors.trace_figures import trace_figures
 from app.ops.monitor_ops import MonitorOps
 from app.settings.schema import MONITOR_PERIODS
 from app.settings.store import SettingsStore
-from app.telemetry.shown import Shown
+from app.telemetry.shown import Replayed, Shown
 from app.widgets.format import seconds_text
 from app.widgets.toast import Toast
 from app.windows.monitors_facts import MonitorsFacts
@@ -63,7 +63,8 @@ class MonitorsController(PageController):
         page, monitors = self.page, self._monitors
         monitors.updated.connect(self._on_updated)
         monitors.read.connect(self._on_read)
-        monitors.paused_changed.connect(self._on_paused)
+        monitors.paused_changed.connect(self._show_mode)
+        monitors.replay_changed.connect(self._show_mode)
         monitors.recording_changed.connect(self._on_recording)
         monitors.notice.connect(self.notice)
         self._facts.changed.connect(self._on_updated)
@@ -146,6 +147,8 @@ class MonitorsController(PageController):
             page.header.set_machine(tr("Monitors", "waiting for the first reading"))
             return
         facts, choice = self._facts.facts(), self._settings.values.monitors.span
+        if self._monitors.replayed is not None:
+            choice = "all"
         span_s = machine_figures.span_seconds(choice, shown.timeline)
         page.header.set_machine(machine_figures.machine_text(snapshot, facts))
         cost = snapshot.cost
@@ -156,7 +159,7 @@ class MonitorsController(PageController):
         board.set_gpus(gpu_figures.gpu_figures(shown, facts), no_gpu_text(shown))
         nodes = node_figures.node_figures(shown, facts, span_s, machine_figures.span_text(choice, span_s))
         board.set_nodes(nodes, node_figures.cores_note(snapshot, facts))
-        board.set_trace(trace_figures(shown.trace, facts.trace_time))
+        board.set_trace(trace_figures(shown.trace, facts.trace_time, again=self._monitors.replayed is not None))
         self._show_lines(shown, span_s)
         self._show_alarm()
 
@@ -193,12 +196,18 @@ class MonitorsController(PageController):
         """Space."""
         self._monitors.pause(not self._monitors.is_paused)
 
-    def _on_paused(self, on: bool) -> None:
-        self.page.header.set_paused(on)
-        sentence = tr("Monitors", "Paused at %1. Readings go on in the background.")
-        text = filled(sentence, time.strftime("%H:%M:%S")) if on else ""
-        self.page.mode.say(text, "accent", "pause", tr("Monitors", "Continue"))
-        self.page.fit_notices()
+    def _show_mode(self) -> None:
+        """Whether what is shown is of now, and the way back."""
+        page, paused, again = self.page, self._monitors.is_paused, self._monitors.replayed
+        page.header.set_paused(paused)
+        if again is not None:
+            page.mode.say(replay_text(again), "accent", "history", tr("Monitors", "Back to live"))
+        elif paused:
+            sentence = tr("Monitors", "Paused at %1. Readings go on in the background.")
+            page.mode.say(filled(sentence, time.strftime("%H:%M:%S")), "accent", "pause", tr("Monitors", "Continue"))
+        else:
+            page.mode.say("")
+        page.fit_notices()
 
     def toggle_recording(self) -> None:
         """R."""
@@ -268,6 +277,14 @@ def series_of(timeline: Timeline, key: str, span_s: float, n_points: int) -> Ser
         return None
     times, values = timeline.series(key, span_s, n_points)
     return Series(times, values, end - span_s, end)
+
+
+def replay_text(again: Replayed) -> str:
+    """Which message is shown again."""
+    sentence = tr("Monitors", "As it was while %1 wrote an answer at %2 (%3)")
+    return filled(
+        sentence, again.model or tr("Monitors", "the model"), again.began.strftime("%Y-%m-%d %H:%M"), seconds_text(again.span_s)
+    )
 
 
 def no_gpu_text(shown: Shown) -> str:

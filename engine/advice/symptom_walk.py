@@ -33,10 +33,11 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Whether something is so, and what says it."""
+    """Whether something is so, and what says it. weak: only because it does not apply here."""
 
     holds: bool
     because: str
+    weak: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +51,7 @@ class FromCheck:
         said = evidence.checks.get(self.id)
         if said is None or said.status not in ("pass", "warn", "fail", "n/a"):
             return None
-        return Verdict(said.status in ("warn", "fail"), said.sentence)
+        return Verdict(said.status in ("warn", "fail"), said.sentence, weak=said.status == "n/a")
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,9 +97,14 @@ class Answer:
     told_by: tuple[Source, ...] = ()
 
     def judge(self, evidence: Evidence) -> Verdict | None:
-        """So if one source says so; not so if one denies it and none agrees; None if nobody knows."""
-        verdicts = [verdict for source in self.told_by if (verdict := source.judge(evidence)) is not None]
-        return next((one for one in verdicts if one.holds), verdicts[0] if verdicts else None)
+        """So if one source says so; not so if all checks and figures deny it; None else."""
+        judged = [(source, source.judge(evidence)) for source in self.told_by]
+        verdicts = [verdict for _source, verdict in judged if verdict is not None]
+        if (agreed := next((one for one in verdicts if one.holds), None)) is not None:
+            return agreed
+        if any(verdict is None and not isinstance(source, FromFinding) for source, verdict in judged):
+            return None
+        return min(verdicts, key=lambda one: one.weak, default=None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from engine.hardware.snapshot import (
 )
 from engine.hardware.topology import Core, CpuFacts, L3Group, Node, PciGpu, Topology
 from engine.hardware.work import DeviceWork, EngineSample, OpTime, TokenTrace, TraceKind, TraceSpan
-from engine.placement.options import KvType, LoadOptions, StreamExperts
+from engine.placement.options import KvType, LoadOptions, NodeChoice, StreamExperts
 from engine.placement.placement import Placement
 from engine.sampling.params import RANGES, SamplingParams
 
@@ -51,6 +51,7 @@ __all__ = [
     "MemorySample",
     "ModelInfo",
     "Node",
+    "NodeChoice",
     "NodeSample",
     "OpTime",
     "PciGpu",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import get_args
 
-from engine.api.values import KvType, LoadOptions, StreamExperts
+from engine.api.values import KvType, LoadOptions, NodeChoice, StreamExperts
 from engine.cli.model import add_model_argument
 from engine.errors import InvalidRequest
 from engine.placement.threads import parse_threads
@@ -58,6 +58,12 @@ def add_load_options(parser: argparse.ArgumentParser) -> None:
         default="auto",
         help="long chunks of prompts bring experts of the CPU to a GPU: where it is faster (auto, default), always or never",
     )
+    parser.add_argument(
+        "--node-memory",
+        choices=get_args(NodeChoice),
+        default="auto",
+        help="several nodes of memory: weights are copied to theirs where there is room (auto, default), always, or stay mapped",
+    )
     parser.add_argument("-ctk", choices=KV_TYPES, default=None, help="type of cached keys (default f16)")
     parser.add_argument("-ctv", choices=KV_TYPES, default=None, help="type of cached values (default f16)")
     parser.add_argument(
@@ -89,6 +95,7 @@ def load_options(args: argparse.Namespace) -> LoadOptions:
         snapshot_bytes=args.snapshots << 20,
         placement=args.placement,
         stream_experts=args.stream_experts,
+        node_memory=args.node_memory,
         overrides=tuple(args.override),
     )
 

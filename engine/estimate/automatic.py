@@ -31,16 +31,16 @@ Judge = Callable[[Placement], Estimate]
 
 
 def automatic_placement(
-    spec: ModelSpec, estimator: Estimator, options: LoadOptions, quick: QuickBytes | None = None
+    spec: ModelSpec, estimator: Estimator, options: LoadOptions, quick: QuickBytes | None = None, home: Placement | None = None
 ) -> Placement:
     """Where everything goes on the machine of the estimator; without GPUs, or where nothing fits on them, all on the CPU.
 
-    quick: of the same estimator, if there is one.
+    quick: of the same estimator, if there is one. home: where everything goes that goes on no GPU.
 
     Raises:
         InvalidRequest: see `default_placement`.
     """
-    home = over_nodes(default_placement(spec, options), estimator.machine)
+    home = home or over_nodes(default_placement(spec, options), estimator.machine)
     if spec.n_layers > FEW_LAYERS:
         fast = QuickBytes(spec, estimator) if quick is None else quick
         found = filled(home, spec, estimator, lambda placement: fast.estimate(placement)[0])

@@ -57,6 +57,13 @@ def load_calibration(folder: Path, machine: Machine) -> Calibration | None:
         return None
 
 
+def node_gbps(calibration: Calibration | None, machine: Machine) -> dict[int, float]:
+    """What all cores of each node read together, by node; {} where it was not measured."""
+    if calibration is None or not calibration.measured or len(calibration.nodes) != len(machine.nodes):
+        return {}
+    return {one.node: rates.read(one.n_cores) for one, rates in zip(machine.nodes, calibration.nodes, strict=True)}
+
+
 def to_json(calibration: Calibration, machine: Machine) -> str:
     """The text of the file."""
     head = {"layerdeck": MARK, "version": VERSION, "machine": machine_fingerprint(machine), "isa": active_isa()}

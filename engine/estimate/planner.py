@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from engine.arch.units import UnitId
 from engine.estimate.automatic import automatic_placement, filled
-from engine.estimate.calibration import learned
+from engine.estimate.calibration import learned, node_gbps
 from engine.estimate.context import plan_context
 from engine.estimate.described import HasModel
 from engine.estimate.memory import DeviceBytes, Estimate, Estimator
@@ -84,8 +84,13 @@ class Planner:
     def default(self) -> Placement:
         """What loading without a placement gives."""
         if not self.machine.gpus:
-            return over_nodes(default_placement(self.model.spec, self.options), self.machine)
-        return automatic_placement(self.model.spec, self.estimator, self.options, self._bytes)
+            return self._home()
+        return automatic_placement(self.model.spec, self.estimator, self.options, self._bytes, self._home())
+
+    def _home(self) -> Placement:
+        """All in memory, over all nodes as they were measured."""
+        usual = default_placement(self.model.spec, self.options)
+        return over_nodes(usual, self.machine, node_gbps(self.calibration, self.machine))
 
     def fit(self) -> Placement:
         """The placement that is fastest of those that fit.
@@ -93,7 +98,7 @@ class Planner:
         Raises:
             PlacementError: nothing fits; with the arithmetic.
         """
-        home = over_nodes(default_placement(self.model.spec, self.options), self.machine)
+        home = self._home()
         start = filled(home, self.model.spec, self.estimator, self._quickly) if self.machine.gpus else home
         judged = Judged(
             bytes_of=self._quickly,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -22,20 +22,23 @@ _NODE = re.compile(r"numa(\d{1,4})")
 _SPLIT_KINDS = ("mixer", "ffn", "shared", "experts", "head")
 
 
-def shares_of(machine: Machine) -> Split | None:
-    """In which proportion the nodes of a machine take part: as they read, else as many cores as they have; None: it has one."""
+def shares_of(machine: Machine, gbps: Mapping[int, float] | None = None) -> Split | None:
+    """In which proportion the nodes of a machine take part: as they read, else as many cores as they have; None: it has one.
+
+    gbps: by node, as measured.
+    """
     told_apart = any(one.cpus for one in machine.nodes)
     working = [one for one in machine.nodes if one.cpus or not told_apart]
     if len(working) < 2:
         return None
-    known = [one.read_gbps for one in working if one.read_gbps]
+    known = [rate for one in working if (rate := (gbps or {}).get(one.node) or one.read_gbps)]
     rates = known if len(known) == len(working) else [float(one.n_cores) for one in working]
     return Split(tuple((one.node, rate) for one, rate in zip(working, rates, strict=True)))
 
 
-def over_nodes(placement: Placement, machine: Machine) -> Placement:
-    """The placement with everything that lies on the first node of several spread over all of them."""
-    split = shares_of(machine)
+def over_nodes(placement: Placement, machine: Machine, gbps: Mapping[int, float] | None = None) -> Placement:
+    """The placement with everything that lies on the first node of several spread over all of them. gbps: see `shares_of`."""
+    split = shares_of(machine, gbps)
     if split is None or placement.spreads or placement.nodes != (split.nodes[0],):
         return placement
     turns = Interleave(split.nodes)

@@ -46,6 +46,13 @@ def build(source: ModelSource, placement: Placement, building: Building, beside:
     return load_placed(source, placement, building, beside)
 
 
+def plans_of(source: ModelSource, placement: Placement) -> tuple[Plan, ...]:
+    """The plans of a placement, fewest rows first. Raises: InvalidRequest, PlacementError; see `lower_all`."""
+    return source.plans.of(
+        placement, lambda: lower_all(source.spec, source.graph, placement, source.types, source.chunk, f32=source.f32)
+    )
+
+
 def advised(error: OutOfDeviceMemory, source: ModelSource, placement: Placement) -> OutOfDeviceMemory:
     """The error, with a move after which the placement would fit. Takes many estimates."""
     return with_move(error, estimator_of(source), placement)
@@ -70,7 +77,7 @@ def _on_cpu(source: ModelSource, placement: Placement, building: Building, besid
     slots = plan_slots(spec, source.snapshot_budget) if beside is None else beside.state_slots
     states = StatePool(spec, slots[0], beside=None if beside is None else beside.states)
     undo.append(states.close)
-    plans = lower_all(spec, source.graph, placement, source.types, source.chunk, f32=source.f32)
+    plans = plans_of(source, placement)
     known = None if beside is None else beside.derived
     derived = DerivedWeights(source.weights, derived_parts(spec), building.abort, f32=source.f32, beside=known)
     choices = StepChoices(spec)

@@ -5,11 +5,13 @@ from __future__ import annotations
 from engine.arch.spec import ModelSpec
 from engine.errors import PlacementError
 from engine.estimate.automatic import automatic_placement
+from engine.estimate.calibration import load_calibration, node_gbps
 from engine.estimate.memory import Estimator
 from engine.gguf.info import GgufFile
 from engine.graph.ops import Graph
 from engine.hardware.gpus import find_gpus
 from engine.hardware.machine import this_machine
+from engine.hardware.user_data import user_data_dir
 from engine.placement.file import has_units
 from engine.placement.options import LoadOptions
 from engine.placement.over_nodes import over_nodes
@@ -24,6 +26,7 @@ def choose_placement(file: GgufFile, spec: ModelSpec, graph: Graph, options: Loa
         PlacementError: the options ask for one that means nothing here. InvalidRequest: a setting that means nothing.
     """
     gpus, machine = find_gpus(), this_machine()
+    gbps = node_gbps(load_calibration(user_data_dir(), machine), machine)
     if options.placement:
         try:
             found = resolve_source(options.placement, spec, graph, file, gpus.usable, options, machine.node_numbers)
@@ -31,10 +34,11 @@ def choose_placement(file: GgufFile, spec: ModelSpec, graph: Graph, options: Loa
             raise PlacementError(f"{error} ({gpus.problem})" if gpus.problem else str(error)) from error
         text, where = read_source(options.placement)
         ours = is_placement_file(text) and has_units(text, where)
-        placement = found.placement if ours else over_nodes(found.placement, machine)  # rules of others know one CPU
+        placement = found.placement if ours else over_nodes(found.placement, machine, gbps)  # rules of others know one CPU
         return placement, found.differences + found.notes
     if gpus.usable:
         estimator = Estimator(spec, graph, file.tensors, options, machine)
-        return automatic_placement(spec, estimator, options), ()
+        home = over_nodes(default_placement(spec, options), machine, gbps)
+        return automatic_placement(spec, estimator, options, home=home), ()
     notes = (f"No GPU is used: {gpus.problem}.",) if gpus.found else ()
-    return over_nodes(default_placement(spec, options), machine), notes
+    return over_nodes(default_placement(spec, options), machine, gbps), notes

@@ -72,19 +72,19 @@ def bind(bench: Bench) -> tuple[Call, ...]:
             ops, behind = bench.lane.ops[i : i + join.n_ops], i + join.n_ops
             one_by_one = _joined([_BIND[type(one)](bench, one) for one in ops])
             written = [tensor for one in ops for tensor in _written(bench, one)]
-            form = tuple(_form(bench, one) for one in ops)
-            calls.append(Call(f"{op.unit} {join.name}", op.unit, partial(_at_once, join.run, one_by_one), tuple(written), form))
+            forms = tuple(form_of(one, bench.resident.weights.format_of) for one in ops)
+            calls.append(Call(f"{op.unit} {join.name}", op.unit, partial(_at_once, join.run, one_by_one), tuple(written), forms))
             continue
         runs = [bench.before.get(i), _BIND[type(op)](bench, op), bench.behind.get(i)]
-        written = _written(bench, op)
-        calls.append(Call(name, op.unit, _joined([run for run in runs if run is not None]), tuple(written), _form(bench, op)))
+        run, form = _joined([run for run in runs if run is not None]), form_of(op, bench.resident.weights.format_of)
+        calls.append(Call(name, op.unit, run, tuple(_written(bench, op)), form))
     return tuple(calls)
 
 
-def _form(at: Bench, op: LaneOp) -> Hashable:
-    """Formats of its matrices, widths of its buffers, and how its attention differs from others."""
+def form_of(op: LaneOp, format_of: Callable[[str], str]) -> Hashable:
+    """Formats of its matrices, widths of its buffers, and how its attention differs from others. format_of: of a tensor."""
     names = matrices(op) if isinstance(op, LaneLinear | LaneRoute | LaneExpertsUp | LaneExpertsDown) else ()
-    formats = tuple(map(at.resident.weights.format_of, names))
+    formats = tuple(map(format_of, names))
     widths = tuple(buffer.width for buffer in (*reads(op), *writes(op)))
     heads = op.heads if isinstance(op, LaneAttend | LanePosition) else None
     return formats, widths, None if heads is None else (heads.window, heads.sinks is not None)

@@ -12,13 +12,13 @@ from engine.errors import Cancelled, OutOfMemory
 from engine.placement.placement import Gpu, Placement, WorkerPlan
 from engine.program.lane_ops import LaneOp
 from engine.program.plan import Plan
-from engine.runtime.buckets import lower_all
 from engine.runtime.build import (
     bring_to_cpu,
     bytes_of_tensors,
     caches_held,
     compile_lanes,
     keep_on_nodes,
+    plans_of,
     spread_here,
     turned_by_cpu,
     turned_bytes,
@@ -86,7 +86,7 @@ def load_placed(source: ModelSource, placement: Placement, building: Building, b
     keep_imports_out()
     lap = building.laps.lap
     with lap("plans"):
-        plans = lower_all(spec, graph, placement, source.types, source.chunk, f32=source.f32)
+        plans = plans_of(source, placement)
     home = placement.home
     cpu_layers = frozenset(range(spec.n_layers)) - frozenset().union(
         *(layers_on(placement, Gpu(device.index)) for device in devices)

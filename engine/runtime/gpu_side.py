@@ -28,6 +28,7 @@ from engine.runtime.gpu_cache import GpuCache
 from engine.runtime.gpu_exchange import Copies, Neighbours, taken
 from engine.runtime.gpu_inputs import HostInputs, InputLayout, device_inputs
 from engine.runtime.gpu_lane import GpuLane, GpuStream, Outputs
+from engine.runtime.gpu_seen import Seen
 from engine.runtime.gpu_stream import ExpertStream
 from engine.runtime.gpu_tally import GpuTally
 from engine.runtime.gpu_weights import GpuWeights
@@ -56,6 +57,7 @@ class GpuSide:
     """One GPU's share of a model. `close` frees all of it that no other placement shares."""
 
     memory: GpuMemory
+    seen: Seen
     weights: GpuWeights
     cache: GpuCache
     stream: GpuStream
@@ -83,6 +85,7 @@ class GpuSide:
         self.device = device
         self.name = Gpu(device.index)
         self.memory = GpuMemory(device) if beside is None else beside.memory.beside()
+        self.seen = Seen() if beside is None else beside.seen
         self._f32 = source.f32
         self._formats = Formats(source.formats)
         self._inputs = inputs
@@ -172,6 +175,8 @@ class GpuSide:
         before = [Call("step inputs", UnitId("embed"), copy, ())]
         if begin is not None:
             before.append(Call("step epoch", UnitId("embed"), begin, ()))
+        if self.slots is not None:
+            before.append(Call("step pools", UnitId("ffn"), self.slots.fetch, ()))
         after = [] if outputs is None or not outputs.n_out else [Call("step logits", UnitId("head"), outputs.add_up, ())]
         if tally is not None:
             before += [Call("step choices", UnitId("ffn"), run, ()) for run in (tally.begin(lane, shape),) if run is not None]

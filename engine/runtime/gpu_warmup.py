@@ -16,6 +16,7 @@ from engine.program.plan import Plan
 from engine.runtime.gpu_bound import Binder, Bound
 from engine.runtime.gpu_buffers import StepShape
 from engine.runtime.gpu_lane import WARM_RUNS, GpuLane
+from engine.runtime.gpu_seen import kinds_of
 from engine.runtime.gpu_side import GpuSide
 from engine.runtime.laps import Laps
 from engine.runtime.step import StepBatch
@@ -60,7 +61,7 @@ class Warmer:
         Other shapes are captured when they come for the first time (decode) or the second time (prompts), or here: `also`.
 
         beside: another placement of the model is answering meanwhile, and has used most kernels: of layers that are
-        alike only one runs, and chunks of prompts are captured when they come.
+        alike only one runs, and prompts are left alone of which every kind of op has run.
 
         Raises:
             Cancelled: the flag was set. OutOfMemory, DeviceLost.
@@ -78,6 +79,8 @@ class Warmer:
                 raise Cancelled("loading was stopped")
             progress(done, len(wanted))
             decode = self._plans[i].phase == "decode"
+            if beside and not decode and self._is_known(i):
+                continue
             with laps.lap("bind"):
                 bound = self._binder.bind(i, shape, beside=decode)
             if not needs_warmth(self._sides) or self._passes_lent(i):
@@ -87,6 +90,30 @@ class Warmer:
                     self.make_ready(i, bound)
                 else:
                     self._run_new(i, bound)
+            if not decode:
+                self._note(i)
+
+    def _is_known(self, index: int) -> bool:
+        """Whether every kind of op in a plan has run on its GPU before, for another placement; the room that they need is there.
+
+        Raises: OutOfMemory: it is not.
+        """
+        plan = self._plans[index]
+        for side in self._sides:
+            lane = plan.lane_of(side.name)
+            if lane is not None and not kinds_of(lane, plan.max_rows, side.weights.format_of) <= side.seen.kinds:
+                return False
+        for side in self._sides:
+            side.memory.require(max(0, side.seen.workspace - side.memory.held("workspace")), "the kernels' workspace")
+        return True
+
+    def _note(self, index: int) -> None:
+        plan = self._plans[index]
+        for side in self._sides:
+            lane = plan.lane_of(side.name)
+            if lane is not None:
+                side.seen.kinds |= kinds_of(lane, plan.max_rows, side.weights.format_of)
+                side.seen.workspace = side.memory.held("workspace")
 
     def next_cold(self) -> tuple[int, StepShape] | None:
         """The smallest kind of decode step that has not run yet and would be compiled and captured in the midst of an answer."""

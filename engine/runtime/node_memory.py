@@ -124,12 +124,12 @@ class NodeMemory:
         if not self.bind(address, nbytes, nodes, move=True):
             return False
         if len(nodes) > 1:
-            # Pages that are on any of the nodes would stay. Whole huge pages go, by turns as the system interleaves them.
-            unit = HUGE if nbytes >= HUGE else PAGE
+            # Pages that are on any of the nodes would stay. Turns are of 2 MiB by address: a huge page goes as a whole, also one
+            # that the system made of neighbours without being asked, and would go to and fro with each of its pages.
             for start in range(address // PAGE * PAGE, address + nbytes, AT_ONCE):
                 pages = range(start, min(start + AT_ONCE, address + nbytes), PAGE)
                 try:
-                    self._ops.move_pages(pages, [nodes[page // unit % len(nodes)] for page in pages])
+                    self._ops.move_pages(pages, [nodes[page // HUGE % len(nodes)] for page in pages])
                 except OSError:
                     return False
         return True

@@ -199,6 +199,8 @@ class _Loading:
     ) -> None:
         self._weights, self._memory, self._abort, self._pause = weights, memory, abort, pause
         self._progress, self._total = progress, total
+        # A node that is full of cached files lends pages of another one rather than to drop them.
+        self._forgets = free_bytes() < 2 * total
         self._done = 0
         self._lock = threading.Lock()
 
@@ -237,6 +239,8 @@ class _Loading:
             self._weights.read_into(tensor, start, rows)
             column = _row_bytes(tensor.type_id, part.column)
             into.reshape(-1, stride)[:] = rows.reshape(-1, whole)[:, column : column + stride]
+        if self._forgets and part.column + part.width == part.n_in:  # the last node's columns are read last, mostly
+            self._weights.forget(tensor, start, (piece.end - piece.first) * whole)
         self._pause(time.perf_counter() - started)
         with self._lock:
             self._done += into.nbytes

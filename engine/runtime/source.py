@@ -15,6 +15,7 @@ from engine.hardware.machine import Machine
 from engine.placement.options import LoadOptions
 from engine.quants.formats import BY_ID
 from engine.runtime.laps import Laps
+from engine.runtime.last_plans import LastPlans
 from engine.runtime.node_memory import NodeMemory
 from engine.runtime.rope_table import RopeTables
 from engine.runtime.weights import Weights, no_pause
@@ -41,6 +42,7 @@ class ModelSource:
     machine: Machine
     tuned: Tuned | None = None
     nodes: NodeMemory | None = None
+    plans: LastPlans = field(default_factory=LastPlans, compare=False)
 
     @property
     def chunk(self) -> int:

@@ -130,6 +130,10 @@ class Weights:
         except OSError as error:
             raise self._unreadable(tensor, error) from error
 
+    def forget(self, tensor: TensorInfo, start: int, nbytes: int) -> None:
+        """The system's cache of the file may let go of these bytes of a tensor, which were copied. For any thread."""
+        self._maps[tensor.shard].forget(tensor.offset + start, nbytes)
+
     def _bytes(self, tensor: TensorInfo) -> npt.NDArray[np.uint8]:
         try:
             return np.frombuffer(self._maps[tensor.shard].read(tensor.offset, tensor.nbytes), np.uint8)

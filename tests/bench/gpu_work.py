@@ -2,7 +2,7 @@
 
 Run as `python -m tests.bench.gpu_work MODEL [FLAGS] [OUT.json]` on a machine with a GPU, e.g. with '-ngl 99 -ot exps=CPU'. MODEL:
 a file, or KIND:LAYERS of a synthetic one that is written first. It loads the model, answers for some seconds while sensors are
-watched, and prints the figures beside those of the driver.
+watched, and prints the figures beside those of the driver, and where the time of one token went.
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ import sys
 import tempfile
 import threading
 from dataclasses import asdict
+from itertools import pairwise
 from pathlib import Path
 
 from engine.api.commands import Command, Generate, LoadModel, WatchSensors
 from engine.api.events import Counters, Event, Failed, Finished, Sensors
-from engine.api.values import LoadOptions, RequestId, SamplingParams
+from engine.api.values import LoadOptions, RequestId, SamplingParams, TokenTrace
 from engine.service.engine import Engine
 from tests.bench.synthetic import write_synthetic
 
@@ -48,6 +49,21 @@ class Listener:
         ended.wait(300)
 
 
+def trace_text(trace: TokenTrace) -> str:
+    """Of a traced step: what each device did in all, and its first spans; whether they are in order within the step."""
+    lines = [f"trace: {trace.total_ms:.3f} ms, {len(trace.spans)} spans"]
+    for device in dict.fromkeys(span.device for span in trace.spans):
+        spans = [span for span in trace.spans if span.device == device]
+        sums: dict[str, float] = {}
+        for span in spans:
+            sums[span.kind] = sums.get(span.kind, 0.0) + span.ms
+        told = ", ".join(f"{kind} {ms:.3f} ms" for kind, ms in sums.items())
+        sound = all(first.start_ms + first.ms <= then.start_ms + 1e-6 for first, then in pairwise(spans))
+        lines.append(f"  {device}: {told}; {'in order' if sound else 'NOT in order'}")
+        lines += [f"    {span.start_ms:8.3f} {span.ms:8.3f} {span.kind} {span.layer}" for span in spans[:8]]
+    return "\n".join(lines) + "\n"
+
+
 def main() -> int:
     """Measures, and writes what it found."""
     listener = Listener()
@@ -77,6 +93,9 @@ def main() -> int:
         for device in sample["devices"]:
             sys.stdout.write(f"  {json.dumps(device)}\n")
         sys.stdout.write(f"  driver: {row['cards']}\n")
+    traced = [one.sample.trace for one in listener.counters if one.sample.trace is not None]
+    if traced:
+        sys.stdout.write(trace_text(traced[-1]))
     if len(sys.argv) > 3:
         Path(sys.argv[3]).write_text(json.dumps(found, indent=1), encoding="utf-8")
     return 0 if found else 1

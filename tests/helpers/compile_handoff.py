@@ -16,7 +16,7 @@ from engine.triton_kernels import handoff
 
 
 def _type(name: str) -> str:
-    if name == "stamps":
+    if name in ("stamps", "began"):
         return "*i64"
     pointer = name in ("words", "counter", "arrivals") or (name[0] in "st" and name[1:].isdigit())
     return "*i32" if pointer else "i32"
@@ -34,6 +34,8 @@ def main(capabilities: list[int]) -> None:
     """Prints the sizes of what came out."""
     common = {"LINE": handoff.LINE, "BLOCK": 2048, "ASM": True}
     for capability in capabilities:
+        begin = compiled(handoff._begin, capability, ASM=True)
+        assert "globaltimer" in begin.asm["ptx"]
         for n in (0, handoff.MAX_BUFFERS):
             send = compiled(handoff._send, capability, N=n, **common)
             take = compiled(handoff._take, capability, N=n, FAR=handoff.FAR, **common)

@@ -35,6 +35,16 @@ def test_mapping_knows_its_file(tmp_path: Path) -> None:
         mapped.touch(0, 1, AbortFlag())
 
 
+def test_forgetting_cached_bytes_changes_none(tmp_path: Path) -> None:
+    path = tmp_path / "f"
+    path.write_bytes(bytes(range(256)) * 4096)
+    mapped = MappedFile(path)
+    before = mapped.read(0, mapped.nbytes)
+    mapped.forget(0, mapped.nbytes)
+    assert mapped.read(0, mapped.nbytes) == before and mapped.lost == 0
+    mapped.close()
+
+
 def test_what_is_in_memory_is_not_touched(tmp_path: Path) -> None:
     path = tmp_path / "f"
     path.write_bytes(bytes(16 << 20))

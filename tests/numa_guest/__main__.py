@@ -35,7 +35,7 @@ def main() -> int:
 
 def _models(work: Path) -> list[Path]:
     """A mixture of experts of some megabytes, and files that nobody has read when the guest starts."""
-    model = write_model(work / "moe.gguf", quant="F16", n_embd=128, n_ff=768, n_experts=8, n_ctx=512)
+    model = write_model(work / "moe.gguf", quant="F16", n_embd=128, n_ff=768, n_experts=8, n_ctx=512, n_layers=6)
     rng, cold = np.random.default_rng(1), []
     for i in range(3):
         cold.append(work / f"cold{i}.bin")

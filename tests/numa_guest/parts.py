@@ -132,13 +132,14 @@ def disk(to: Path, stage: Path, models: Sequence[Path], busybox: Path) -> None:
 
 def _python(stage: Path) -> None:
     import numpy
+    import platformdirs
     import psutil
 
     base = Path(sys.base_prefix).resolve()
     skip = ("site-packages", "test", "idlelib", "tkinter", "__pycache__", "ensurepip", "turtledemo", "config-*")
     library = f"lib/python{sys.version_info.major}.{sys.version_info.minor}"
     _copy(base / library, stage, shutil.ignore_patterns(*skip))
-    for package in (numpy, psutil):
+    for package in (numpy, psutil, platformdirs):
         folder = Path(str(package.__file__)).parent
         _copy(folder, stage, shutil.ignore_patterns("tests", "__pycache__", "*.pyi"))
     libraries = Path(str(numpy.__file__)).parents[1] / "numpy.libs"

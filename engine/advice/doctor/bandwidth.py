@@ -19,7 +19,10 @@ def channels(context: Context) -> Outcome:
     """Each channel that is empty is a part of the speed that is missing."""
     modules = read_modules(context.root)
     if modules is None:
-        why = "The system tells it root alone; what was measured of its speed says as much. " + _measured_words(context)
+        why = (
+            "Nobody but root may read it, and in virtual machines nobody; what was measured of its speed says as much. "
+            + _measured_words(context)
+        )
         return unknown(why.strip(), "/sys/devices/system/edac, /sys/firmware/dmi/tables/DMI")
     found, evidence = _modules_words(modules), "/sys/devices/system/edac, /sys/firmware/dmi/tables/DMI"
     if modules.channels is not None and modules.filled is not None and modules.filled < modules.channels:

@@ -14,16 +14,17 @@ NodePolicy = Literal["split", "interleave", "single", "mapped", "first touch", "
 class ModelFacts:
     """A model that is loaded, or one that somebody wants to load.
 
-    cpu_bytes: of weights, cache and buffers in the machine's memory. mapped: its file is mapped, not copied. gpu_bytes: (key of a
-    GpuSample, bytes). n_workers: threads that compute, 0: not told; tuned: that number came out best when several were tried.
-    node_pages: (node, sampled pages of its weights there). placed: share of them on the node that was wanted, 0..1.
-    denied: why the system refused to place memory, or "". locked: its owner asked for memory that is never swapped.
-    sha256: what its source says that the file's is. has_template: whether chats need the template in the file.
+    cpu_bytes: of weights, cache and buffers in the machine's memory; node_bytes: of them on each node that is planned.
+    mapped: its file is mapped, not copied. gpu_bytes: (key of a GpuSample, bytes). n_workers: threads that compute, 0: not told;
+    tuned: that number came out best when several were tried. node_pages: (node, sampled pages of its weights there). placed:
+    share of them on the node that was wanted, 0..1. denied: why the system refused to place memory, or "". locked: its owner
+    asked for memory that is never swapped. sha256: what its source says that the file's is, "": nobody told.
     """
 
     path: Path
     is_loaded: bool = False
     cpu_bytes: int = 0
+    node_bytes: tuple[tuple[int, int], ...] = ()
     mapped: bool = False
     gpu_bytes: tuple[tuple[str, int], ...] = ()
     n_workers: int = 0

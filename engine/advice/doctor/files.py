@@ -26,7 +26,7 @@ def header(context: Context) -> Outcome:
     if found is None:
         return without_object(NONE)
     if isinstance(found, EngineError):
-        return failed("cannot be loaded", f"{str(found)[:1].upper()}{str(found)[1:]}.", AGAIN)
+        return failed("cannot be loaded", f"Reading ends here: {found}.", AGAIN)
     odd = warnings_of(found)
     why = "" if not odd else f"{odd[0][:1].upper()}{odd[0][1:]}."
     return passed(f"{found.architecture}, {count(len(found.tensors), 'tensor')}, {gb(found.file_bytes)}", why)
@@ -40,7 +40,7 @@ def parts(context: Context) -> Outcome:
         return without_object(NONE)
     if isinstance(found, EngineError):
         if _PARTS.search(str(found)):
-            return failed("a part is missing or of another model", f"{str(found)[:1].upper()}{str(found)[1:]}.", AGAIN)
+            return failed("a part is missing or of another model", f"Reading ends here: {found}.", AGAIN)
         return unknown("The header cannot be read.")
     return passed(count(len(found.shards), "file"))
 
@@ -90,7 +90,7 @@ def template(context: Context) -> Outcome:
     except (HelperDied, InvalidRequest) as error:
         return unknown(f"It could not be tried: {error}.")
     except EngineError as error:
-        return failed("cannot be used", f"{str(error)[:1].upper()}{str(error)[1:]}.", standard)
+        return failed("cannot be used", f"It was tried, and {error}.", standard)
     finally:
         helper.close()
     return passed(f"{count(len(text), 'character')}, one message was written with it")

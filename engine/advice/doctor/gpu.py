@@ -141,7 +141,7 @@ def persistence(context: Context) -> Outcome:
         return passed("on", evidence="NVML")
     fix = Fix(
         "sudo systemctl enable --now nvidia-persistenced",
-        "keeps the driver ready while no program uses the card, also after restarts; a laptop's card would not sleep any more",
+        "keeps the driver ready while no program uses the card, also after restarts; a laptop's card may not sleep any more",
         "sudo systemctl disable --now nvidia-persistenced",
     )
     return passed(f"off: {listed(off)}", "The first use after a rest takes a second or more longer.", fix, evidence="NVML")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from engine.advice.doctor.check import Fix, Outcome, failed, gb, passed, row, unknown, warned
+from engine.advice.doctor.check import Fix, Outcome, failed, gb, listed, passed, row, unknown, warned
 from engine.advice.doctor.context import Context
+from engine.advice.doctor.facts import ModelFacts
 from engine.hardware import memory, sysfs
 
 GROUP = "Memory"
@@ -34,13 +35,28 @@ def fits(context: Context) -> Outcome:
         return passed(f"the model holds {gb(model.cpu_bytes)}, {found}", "", evidence=evidence)
     found = f"needs {gb(model.cpu_bytes)}, {found}"
     if model.cpu_bytes + (0 if model.is_loaded else SPARE_BYTES) <= free:
-        return passed(found, evidence=evidence)
+        tight = _tight_nodes(context, model)
+        why = f"{tight}: the rest comes to lie on another node, which is farther away."
+        return warned(found, why, LESS, evidence=evidence) if tight else passed(found, evidence=evidence)
     if model.mapped:
         why = "Mapped files are read from the disk again when memory is short: it would read for every word."
         return warned(found, why, LESS, CLOSE, evidence=evidence)
     short = model.cpu_bytes + SPARE_BYTES - free
     why = f"It is {gb(short)} short, with {gb(SPARE_BYTES)} left to the system."
     return failed(found, why, LESS, CLOSE, evidence=evidence)
+
+
+def _tight_nodes(context: Context, model: ModelFacts) -> str:
+    """`Node 1 has 3.1 GB too little`, or ""; free memory and cached files, which make room, both count."""
+    nodes = {} if context.snapshot is None or model.is_loaded else {one.node: one for one in context.snapshot.nodes}
+    short = []
+    for number, wanted in model.node_bytes:
+        node = nodes.get(number)
+        if node is not None and node.free_bytes is not None:
+            room = node.free_bytes + (node.file_cache_bytes or 0)
+            if wanted > room:
+                short.append(f"Node {number} has {gb(wanted - room)} too little")
+    return listed(short)
 
 
 def _available(context: Context) -> tuple[int | None, int]:

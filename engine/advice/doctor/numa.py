@@ -40,7 +40,7 @@ def _single(context: Context) -> Outcome | None:
 def nodes(context: Context) -> Outcome:
     """Nodes, their processors, memory and distances; several on one socket are the firmware's choice."""
     machine = context.topology
-    if any("NUMA" in one or "node" in one for one in machine.degraded):
+    if any("NUMA" in one or one.startswith("the node of") for one in machine.degraded):
         return unknown("The system does not tell of memory nodes.", "/sys/devices/system/node")
     parts = []
     for node in machine.nodes:

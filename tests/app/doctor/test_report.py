@@ -39,6 +39,18 @@ def test_names_and_folders_are_left_out() -> None:
     )
 
 
+def test_a_path_outside_of_the_system_is_somebodys() -> None:
+    text = (
+        "LAYERDECK_HOME=/tmp/ada's; /mnt/nas/secret project/x.gguf at 12 tok/s; /sys/class/hwmon; /proc/*/comm; /dev/dri; "
+        "(/data/a/b) read/write; http://x/y/z; /opt/models/qwen.gguf"
+    )
+    found = redacted(text, Private())
+    assert found == (
+        "LAYERDECK_HOME=<folder>'s; <folder> project/x.gguf at 12 tok/s; /sys/class/hwmon; /proc/*/comm; /dev/dri; "
+        "(<folder>) read/write; http://x/y/z; <folder>/qwen.gguf"
+    )
+
+
 def test_root_and_short_names_are_no_secret() -> None:
     private = Private("/root", "root", "localhost")
     assert redacted("/root/x: only root may read localhost", private) == "~/x: only root may read localhost"

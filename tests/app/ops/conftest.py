@@ -74,7 +74,7 @@ def bench(qtbot: QtBot, tmp_path: Path) -> Iterator[Bench]:
     worker = ThreadPoolExecutor(1)
     chats = ChatOps(store, bridge, settings, ui)
     models = ModelOps(bridge, settings, ui, worker)
-    monitors = MonitorOps(bridge, settings, ui, store, tmp_path / "recordings")
+    monitors = MonitorOps(bridge, settings, ui, tmp_path / "recordings", kept=store.telemetry)
     made = Bench(qtbot, engine, bridge, store, settings, chats, models, [], [], [], [], [], monitors, [])
     monitors.notice.connect(made.notices.append)
     chats.turn_begun.connect(made.turns.append)

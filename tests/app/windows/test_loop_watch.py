@@ -17,7 +17,7 @@ def busy_for(seconds: float) -> None:
 
 
 def test_a_long_wait_is_told_with_where_it_was(qtbot: QtBot) -> None:
-    watch = LoopWatch()
+    watch = LoopWatch(start_s=0.0)
     watch.watch(True)
     qtbot.wait(150)
     busy_for(1.0)
@@ -30,7 +30,7 @@ def test_a_long_wait_is_told_with_where_it_was(qtbot: QtBot) -> None:
 
 
 def test_sleeping_is_not_the_windows_work(qtbot: QtBot) -> None:
-    watch = LoopWatch()
+    watch = LoopWatch(start_s=0.0)
     watch.watch(True)
     time.sleep(0.6)
     qtbot.waitUntil(lambda: watch.worst.seconds > LATE_S)
@@ -39,7 +39,7 @@ def test_sleeping_is_not_the_windows_work(qtbot: QtBot) -> None:
 
 
 def test_nothing_runs_while_it_does_not_watch(qtbot: QtBot) -> None:
-    watch = LoopWatch()
+    watch = LoopWatch(start_s=0.0)
     watch.watch(True)
     watch.watch(True)
     assert sum(thread.name == "loop-watch" for thread in threading.enumerate()) == 1
@@ -49,3 +49,12 @@ def test_nothing_runs_while_it_does_not_watch(qtbot: QtBot) -> None:
     time.sleep(0.3)
     qtbot.wait(150)
     assert watch.worst == before
+
+
+def test_the_first_moments_of_a_window_do_not_count(qtbot: QtBot) -> None:
+    watch = LoopWatch(start_s=5.0)
+    watch.watch(True)
+    busy_for(0.5)
+    qtbot.wait(150)
+    watch.close()
+    assert watch.worst.seconds == 0

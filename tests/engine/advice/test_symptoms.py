@@ -174,6 +174,17 @@ def test_the_last_answer_is_taken_when_all_others_are_denied(status: str, n: flo
     assert end(Evidence({"D-1": Said(status, "Not so.")}, figures={"n": n})) == "rest"
 
 
+def test_an_answer_is_denied_only_by_all_of_its_checks() -> None:
+    heat = Answer("heat", "It is hot", "x", (FromFinding("R-1"), FromCheck("D-1"), FromCheck("D-2")))
+    passed, without, unknown = Said("pass", "58 degrees."), Said("n/a", "No card."), Said("unknown", "No sensor.")
+    assert heat.judge(Evidence({"D-1": unknown, "D-2": without})) is None
+    assert heat.judge(Evidence({"D-1": without})) is None
+    denied = heat.judge(Evidence({"D-1": without, "D-2": passed}))
+    assert denied is not None and (denied.holds, denied.because) == (False, "58 degrees.")
+    told = heat.judge(Evidence({"D-1": unknown, "D-2": Said("warn", "91 degrees.")}))
+    assert told is not None and (told.holds, told.because) == (True, "91 degrees.")
+
+
 @pytest.mark.parametrize("status", ["unknown", ""])
 def test_what_is_not_known_is_asked(status: str) -> None:
     checks = {"D-1": Said(status, "")} if status else {}

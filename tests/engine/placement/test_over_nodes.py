@@ -43,6 +43,7 @@ def test_what_has_no_wish_is_spread_as_nodes_read(usual: Placement) -> None:
     assert found.spread_of(UnitId("kv", 0)) == Interleave((0, 1)) == found.spread_of(UnitId("embed"))
     assert all(device == Numa(0) for _, device in found.units) and found.devices == (Numa(0), Numa(1))
     assert shares_of(_machine(300.0, None, cores=(8, 4))) == Split(((0, 8.0), (1, 4.0)))
+    assert shares_of(_machine(300.0, 300.0), {0: 90.0, 1: 30.0}) == Split(((0, 90.0), (1, 30.0)))  # what was measured counts
     assert over_nodes(usual, _machine(300.0)) == usual and over_nodes(found, _machine(1.0, 1.0)) == found
     chosen = replace(usual, units=tuple((unit, Numa(unit.layer == 1)) for unit, _ in usual.units))
     assert over_nodes(chosen, _machine(1.0, 1.0)) == chosen

@@ -63,8 +63,8 @@ def test_one_node_is_preferred_and_several_take_turns() -> None:
 def test_what_goes_to_several_nodes_is_sent_in_turns() -> None:
     ops = Recording()
     nodes = memory(ops)
-    assert nodes.follow(4 * PAGE, 4 * PAGE, (0, 1))
-    assert ops.calls[-1] == ("move", 4, (0, 1, 0, 1))
+    assert nodes.follow(HUGE - 2 * PAGE, 4 * PAGE, (0, 1))
+    assert ops.calls[-1] == ("move", 4, (0, 0, 1, 1))
     assert nodes.follow(HUGE, 2 * HUGE, (0, 1))
     sent = ops.calls[-1][2]
     assert isinstance(sent, tuple) and set(sent[:512]) == {1} and set(sent[512:]) == {0}  # whole huge pages

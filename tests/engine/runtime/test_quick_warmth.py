@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
+from engine.runtime.driver import DRIVER
 from engine.runtime.garbage import keep_imports_out
 from engine.triton_kernels import compiling
 from engine.triton_kernels.compiling import NotCompiled, nothing_compiled
-from tests.helpers.golden_models import golden
+from tests.helpers.golden_models import batch, golden
 from tests.helpers.moves import target
 from tests.helpers.placed import hybrid, need_torch, open_placed, whole
 
@@ -58,6 +59,31 @@ def test_a_move_runs_one_layer_of_each_kind(captured: dict[str, Any], refuses: b
     model.close()
 
 
+def test_prompts_of_known_kinds_are_left_alone(captured: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    from engine.runtime.gpu_bound import Binder
+
+    bound: list[str] = []
+    usual = Binder.bind
+
+    def bind(self: Any, index: int, shape: Any, *, beside: bool) -> Any:
+        bound.append(self._plans[index].phase)
+        return usual(self, index, shape, beside=beside)
+
+    monkeypatch.setattr(Binder, "bind", bind)
+
+    def half(unit: Any, spec: Any) -> Any:
+        return hybrid(unit, spec) if unit.layer else whole(unit, spec)
+
+    model = open_placed(golden("qwen3moe").path, hybrid)
+    for where, known in ((half, False), (whole, True), (hybrid, True), (half, True)):
+        bound.clear()
+        model.move(target(model, where))
+        assert "decode" in bound and ("prefill" in bound) != known
+    expected = golden("qwen3moe").ids("medium")[:20]
+    assert model.step(batch(expected)).shape == (20, model.spec.n_vocab)
+    model.close()
+
+
 def test_of_layers_that_are_alike_one_runs() -> None:
     need_torch()
     import torch
@@ -88,11 +114,29 @@ ROW = (("mixer", "linear", "Q4_K"), ("mixer", "linear", "Q4_K"), ("ffn", "linear
 
 
 def test_who_captures_compiles_nothing() -> None:
-    pytest.importorskip("triton")
-    assert compiling._refuse(key="") is False
+    assert compiling._begins(key="") is False
     with nothing_compiled(), pytest.raises(NotCompiled):
-        compiling._refuse(key="")
-    assert compiling._refuse(key="") is False
+        compiling._begins(key="")
+    assert compiling._begins(key="") is False
+
+
+def test_nobody_has_the_driver_while_a_kernel_is_compiled() -> None:
+    with DRIVER:
+        compiling._begins(key="")
+        assert not DRIVER.is_mine
+        compiling._ended(key="")
+        assert DRIVER.is_mine
+    assert not DRIVER.is_mine
+    compiling._begins(key="")
+    compiling._ended(key="")
+    assert not DRIVER.is_mine  # who did not have it gets it by no compilation
+
+
+def test_triton_tells_when_it_compiles() -> None:
+    knobs = pytest.importorskip("triton").knobs
+    compiling.listen()
+    assert knobs.runtime.jit_cache_hook is compiling._begins
+    assert knobs.runtime.jit_post_compile_hook is compiling._ended
 
 
 def test_what_was_imported_is_searched_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
