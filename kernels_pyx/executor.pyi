@@ -42,6 +42,7 @@ class CpuProgram:
         keep: Any = None,
         isa: str | None = None,
         teams: Sequence[int] | None = None,
+        order: npt.NDArray[np.int16] | None = None,
     ) -> None: ...
     @property
     def scratch_bytes(self) -> int: ...

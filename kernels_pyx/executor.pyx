@@ -2,7 +2,7 @@
 
 cimport cython
 from libc.stddef cimport size_t
-from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 
 from kernels_pyx.arena cimport Arena
 from kernels_pyx.dispatch cimport active_table, ld_isa, ld_table, table_for
@@ -37,7 +37,7 @@ cdef extern from "dispatch.h":
 cdef extern from "program.h":
     ld_program *ld_program_new(const ld_op *ops, int64_t n_ops, uint8_t *base, int64_t bytes, int64_t max_rows,
                                int64_t max_position, const int64_t *n_blocks, int64_t n_groups, int64_t n_states,
-                               const int32_t *team_of, int n_workers, const ld_table *table, char *message,
+                               const int32_t *team_of, const int16_t *order, int n_workers, const ld_table *table, char *message,
                                size_t message_size) nogil
     void ld_program_free(ld_program *program) noexcept nogil
     const char *ld_program_check(const ld_program *program, const ld_step_state *state) nogil
@@ -108,6 +108,10 @@ cdef class AbortFlag:
         return self.value != 0
 
 
+def _in_a_ring(int n):
+    return ((np.arange(n)[:, None] + np.arange(n)) % n).astype(np.int16)
+
+
 @cython.final
 cdef class CpuProgram:
     """Descriptors [n_ops] of OP_DTYPE over an arena, run by a pool.
@@ -115,20 +119,26 @@ cdef class CpuProgram:
     max_rows: rows of the largest step; max_position: first position beyond the rope tables and caches; n_blocks: blocks of each
     cache group, or of the only one; n_states: slots for states of sequences; keep: what owns the memory that the descriptors
     point to; isa: caps the kernels, None = as dispatched. teams: the team of each worker, ascending from 0; None: all are one.
+    order: [n_workers, n_workers] whose tasks each takes when its own are done, itself first; None: around from itself.
 
     Raises:
         ValueError: a descriptor that the C side refuses; the message names the op.
     """
 
     def __cinit__(self, ops, Arena arena not None, Pool pool not None, *, int64_t max_rows, int64_t max_position,
-                  n_blocks, int64_t n_states=0, keep=None, isa=None, teams=None):
+                  n_blocks, int64_t n_states=0, keep=None, isa=None, teams=None, order=None):
         cdef char message[256]
         cdef const ld_table *table = active_table() if isa is None else table_for(<ld_isa><int>ISAS.index(isa))
         cdef const uint8_t[::1] raw
         cdef const int64_t[::1] sizes = np.atleast_1d(np.asarray(n_blocks, np.int64))
         cdef const int32_t[::1] team_of = np.asarray((0,) * pool.n_workers if teams is None else teams, np.int32)
+        cdef const int16_t[:, ::1] steals = _in_a_ring(pool.n_workers) if order is None else np.ascontiguousarray(order, np.int16)
         if team_of.shape[0] != pool.n_workers:
             raise ValueError("teams and workers differ in number")
+        if steals.shape[0] != pool.n_workers or steals.shape[1] != pool.n_workers:
+            raise ValueError("the order and the workers differ in number")
+        if not (np.sort(steals, axis=1) == np.arange(pool.n_workers)).all():
+            raise ValueError("the order does not name each worker once")
         if table == NULL:
             raise ValueError(f"this machine has no {isa}")
         if ops.dtype != OP_DTYPE or ops.ndim != 1 or len(ops) == 0:
@@ -139,7 +149,7 @@ cdef class CpuProgram:
         self._arena, self._pool, self._keep = arena, pool, keep
         self.n_ops, self.max_rows = len(ops), max_rows
         self._program = ld_program_new(<const ld_op *>&raw[0], self.n_ops, arena.base, arena.nbytes, max_rows, max_position,
-                                       &sizes[0], sizes.shape[0], n_states, &team_of[0], pool.n_workers, table, message,
+                                       &sizes[0], sizes.shape[0], n_states, &team_of[0], &steals[0, 0], pool.n_workers, table, message,
                                        sizeof(message))
         if self._program == NULL:
             raise ValueError((<bytes>message).decode())

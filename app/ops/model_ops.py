@@ -20,6 +20,7 @@ from app.settings.store import SettingsStore
 from engine.api.commands import LoadModel, UnloadModel
 from engine.api.events import Event, Failed, ModelReady, Notice
 from engine.api.values import LoadOptions, ModelInfo
+from engine.api.workers import parse_threads
 
 MAX_RECENT = 12
 OUT_OF_DEVICE_MEMORY = "OutOfDeviceMemory"
@@ -91,8 +92,10 @@ class ModelOps(QObject):
     def load_options(self) -> LoadOptions:
         """How the settings want models loaded."""
         engine = self._settings.values.engine
+        n_threads, cores = parse_threads(engine.threads)
         return LoadOptions(
-            n_threads=engine.threads,
+            n_threads=n_threads,
+            cores=cores,
             n_ctx=engine.context,
             prefill_chunk=engine.prefill_chunk,
             grow_chunk=engine.prefill_chunk == LoadOptions().prefill_chunk,

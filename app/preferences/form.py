@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal, get_args, get_origin
 
 from annotated_types import Ge, Le
+from pydantic import ValidationError
 from PySide6.QtCore import QObject, QSignalBlocker, Qt, QTimer, Signal
 from PySide6.QtGui import QPalette
 from PySide6.QtWidgets import (
@@ -152,6 +153,10 @@ class SectionForm(Card):
             self._settings.set(key, value)
         except SettingsError as error:
             self.failed.emit(str(error))
+        except ValidationError as error:  # of a text that is typed: what was there before stays
+            why = error.errors()[0]["msg"].removeprefix("Value error, ")
+            self.failed.emit(f"{why[:1].upper()}{why[1:]}.")
+            return
         if note_of(key).reload:
             self.reload_needed.emit()
 

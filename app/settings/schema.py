@@ -8,9 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from engine.api.values import RANGES, SamplingParams
+from engine.api.workers import problem_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,12 +108,29 @@ class Sampling(Section):
     ] = _DEFAULTS.max_tokens
 
 
+def _threads(value: object) -> object:
+    """A number or a list as text; files of before hold the number itself, and 0 for what is empty now."""
+    text = str(value).strip() if isinstance(value, str | int) and not isinstance(value, bool) else value
+    if isinstance(text, str):
+        why = problem_of(text)
+        if why:
+            raise ValueError(why)
+        return "" if text == "0" else text
+    return value
+
+
 class Engine(Section):
     """How models are loaded and run."""
 
     threads: Annotated[
-        int, Field(ge=0, le=1024), _note("Threads", "0 takes one for each core that this process may use.", reload=True)
-    ] = 0
+        str,
+        BeforeValidator(_threads),
+        _note(
+            "Threads",
+            "A number, or the processors that work, such as 0-7,16-23. Empty takes what is good for this machine.",
+            reload=True,
+        ),
+    ] = ""
     context: Annotated[
         int,
         Field(ge=0, le=10_000_000),

@@ -10,6 +10,17 @@ from engine.hardware.cpu_list import format_cpus
 from engine.hardware.worker_plan import NOT_PINNED, plan_cores
 from engine.placement.threads import parse_threads
 
+__all__ = [
+    "every_core",
+    "every_thread",
+    "kept_cpus",
+    "parse_threads",
+    "planned_cpus",
+    "problem_of",
+    "read_threads",
+    "threads_text",
+]
+
 
 def threads_text(cpus: Iterable[int]) -> str:
     """The list as `PinWorkers` takes it: `0-7,16-23`; of one processor `3-3`, since `3` is a number of workers. "" for none."""

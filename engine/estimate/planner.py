@@ -49,13 +49,23 @@ class Planner:
         self.work = ModelWork(spec, tensors, options, rows)
         emulated = any(one.emulated for one in machine.gpus)
         n_cores = machine.nodes[0].n_cores
+        self._here = len(machine.nodes) == 1 and n_cores == len(os.sched_getaffinity(0))
         if not options.n_threads and n_cores == len(os.sched_getaffinity(0)):  # this machine, which may keep some back
             n_cores = plan_workers(0, options.cores).n_workers
         threads = options.n_threads // len(machine.nodes) or n_cores
-        self._speed = Speed(
-            spec, self.work, Roofline(self.calibration, threads), streams=streams(options, rows, emulated=emulated)
-        )
+        self._streams = streams(options, rows, emulated=emulated)
+        self._speed = Speed(spec, self.work, Roofline(self.calibration, threads), streams=self._streams)
+        self._speeds = {threads: self._speed}
         self._unreadable = self.estimator.without_gpu_kernels()
+
+    def _speed_of(self, placement: Placement) -> Speed:
+        """With as many workers as the placement has, on this machine: they change while a model is loaded."""
+        n = placement.workers.n_workers
+        if not self._here:
+            return self._speed
+        if n not in self._speeds:
+            self._speeds[n] = Speed(self.model.spec, self.work, Roofline(self.calibration, n), streams=self._streams)
+        return self._speeds[n]
 
     def estimator_with(self, options: LoadOptions) -> Estimator:
         """Estimates for the same model and machine with other options."""
@@ -184,9 +194,10 @@ class Planner:
         and of prompts of whole chunks. A planner with it predicts what lies between."""
         found = self.calibration
         if decode_tok_s:
-            found = learned(found, "decode", self._speed.step(placement, "decode", depth), 1.0 / decode_tok_s)
+            found = learned(found, "decode", self._speed_of(placement).step(placement, "decode", depth), 1.0 / decode_tok_s)
         if prefill_tok_s:
-            found = learned(found, "prefill", self._speed.step(placement, "prefill", 0), self.work.rows / prefill_tok_s)
+            step = self._speed_of(placement).step(placement, "prefill", 0)
+            found = learned(found, "prefill", step, self.work.rows / prefill_tok_s)
         return found
 
     def prepare(self, placement: Placement) -> None:
@@ -194,8 +205,8 @@ class Planner:
         self._bytes.prepare(placement)
 
     def _predicted(self, placement: Placement, estimate: Estimate, depth: int, *, exact: bool) -> Prediction:
-        decode = self._speed.step(placement, "decode", depth)
-        prefill = self._speed.step(placement, "prefill", 0)
+        decode = self._speed_of(placement).step(placement, "decode", depth)
+        prefill = self._speed_of(placement).step(placement, "prefill", 0)
         device, limit = self._limit(decode)
         if not estimate.fits:
             device, limit = estimate.limit.device, "room"

@@ -18,6 +18,7 @@ from engine.runtime.cache_groups import BLOCK
 from engine.runtime.cpu_lane import describe, in_teams
 from engine.runtime.descriptor import Descriptors, Memory
 from engine.runtime.kv_cache import allocate
+from engine.runtime.stealing import order_for
 from engine.runtime.step import StepBatch
 from engine.runtime.teams import Teams
 from kernels_pyx.arena import Arena
@@ -120,6 +121,7 @@ class CpuPrograms:
             n_states=self._memory.states.n_slots,
             keep=made.keep,
             teams=None if teams is None else teams.of,
+            order=order_for(pool.cores),
         )
 
     @property

@@ -39,6 +39,7 @@ struct ld_program {
     int64_t window[LD_MAX_GROUPS]; // the widest that an op of the group reads, 0 = all keys, -1 = no op reads any
     int n_workers;
     int32_t *team_of; // [n_workers]
+    int16_t *order;   // [n_workers][n_workers]: whose tasks each takes, its own first
     const ld_table *table;
     const ld_attn_kernels *attn;
     uint8_t *base, *scratch;

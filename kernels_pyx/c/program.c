@@ -80,8 +80,8 @@ static const char *check_meeting(ld_program *p, const ld_op *op, int *open) {
 }
 
 ld_program *ld_program_new(const ld_op *ops, int64_t n_ops, uint8_t *base, int64_t bytes, int64_t max_rows, int64_t max_position,
-                           const int64_t *n_blocks, int64_t n_groups, int64_t n_states, const int32_t *team_of, int n_workers,
-                           const ld_table *table, char *message, size_t message_size) {
+                           const int64_t *n_blocks, int64_t n_groups, int64_t n_states, const int32_t *team_of, const int16_t *order,
+                           int n_workers, const ld_table *table, char *message, size_t message_size) {
     ld_program *p = calloc(1, sizeof *p);
     const char *wrong = p ? NULL : "no memory";
     int64_t at = 0, scratch = 0;
@@ -95,7 +95,9 @@ ld_program *ld_program_new(const ld_op *ops, int64_t n_ops, uint8_t *base, int64
         p->shares = aligned_alloc(64, n_ops * n_workers * sizeof *p->shares);
         p->holds = aligned_alloc(64, n_workers * sizeof *p->holds);
         p->team_of = malloc(n_workers * sizeof *p->team_of);
-        if (!p->nodes || !p->counters || !p->shares || !p->holds || !p->team_of) wrong = "no memory";
+        p->order = malloc((size_t)n_workers * n_workers * sizeof *p->order);
+        if (!p->nodes || !p->counters || !p->shares || !p->holds || !p->team_of || !p->order) wrong = "no memory";
+        if (p->order) memcpy(p->order, order, (size_t)n_workers * n_workers * sizeof *p->order);
         for (int w = 0; p->team_of && w < n_workers; w++) {
             p->team_of[w] = team_of[w];
             if (team_of[w] < 0 || (w && team_of[w] < team_of[w - 1])) wrong = "teams out of order";
@@ -143,6 +145,7 @@ void ld_program_free(ld_program *p) {
     free(p->shares);
     free(p->holds);
     free(p->team_of);
+    free(p->order);
     free(p->scratch);
     free(p);
 }
@@ -254,18 +257,16 @@ static int64_t take_from(share *from) {
     return task < from->end ? task : -1;
 }
 
-// A task of op i for this worker, -1 when none is left.
+// A task of op i for this worker, -1 when none is left: of its own share, then of the others' from near to far. Of an op of a team
+// only the team's workers have shares.
 static int64_t take(ld_program *p, int64_t i, int worker) {
     share *shares = &p->shares[i * p->n_workers];
-    int n = p->n_workers, ours = p->team_of[worker], more = p->team_of[0] != p->team_of[n - 1] && !p->nodes[i].op.team;
+    const int16_t *order = p->order + (int64_t)worker * p->n_workers;
     if (!in_team(p, &p->nodes[i].op, worker)) return -1;
-    for (int pass = 0; pass <= more; pass++)
-        for (int w = 0; w < n; w++) {
-            int owner = worker + w < n ? worker + w : worker + w - n;
-            if ((p->team_of[owner] != ours) != pass) continue;
-            int64_t task = take_from(&shares[owner]);
-            if (task >= 0) return task;
-        }
+    for (int w = 0; w < p->n_workers; w++) {
+        int64_t task = take_from(&shares[order[w]]);
+        if (task >= 0) return task;
+    }
     return -1;
 }
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from PySide6.QtWidgets import QCheckBox, QComboBox, QDoubleSpinBox, QPlainTextEdit, QSpinBox
+from PySide6.QtWidgets import QCheckBox, QComboBox, QDoubleSpinBox, QLineEdit, QPlainTextEdit, QSpinBox
 from pytestqt.qtbot import QtBot
 
 from app.actions.tables import ACTIONS
@@ -36,9 +36,16 @@ def test_each_kind_of_option_has_an_editor_that_saves(qtbot: QtBot, settings: Se
     assert (temperature.minimum(), temperature.maximum()) == (0.0, 5.0)
     temperature.setValue(0.3)
     with qtbot.waitSignal(form.reload_needed):
-        threads = form.editors["engine.threads"].widget
-        assert isinstance(threads, QSpinBox)
-        threads.setValue(2)
+        chunk = form.editors["engine.prefill_chunk"].widget
+        assert isinstance(chunk, QSpinBox)
+        chunk.setValue(256)
+    threads = form.editors["engine.threads"].widget
+    assert isinstance(threads, QLineEdit)
+    with qtbot.waitSignal(form.reload_needed):
+        qtbot.keyClicks(threads, "0-1")
+    with qtbot.waitSignal(form.failed) as told:
+        qtbot.keyClicks(threads, ",1")
+    assert told.args == ["Processor 1 listed twice; each runs one worker, so name it once."]
     prompt = form.editors["chat.system_prompt"].widget
     assert isinstance(prompt, QPlainTextEdit)
     prompt.setPlainText("Be kind.")
@@ -46,7 +53,7 @@ def test_each_kind_of_option_has_an_editor_that_saves(qtbot: QtBot, settings: Se
 
     again = SettingsStore(settings.path).values
     assert (again.general.theme, again.general.start_with_last_model) == ("light", False)
-    assert (again.sampling.temperature, again.engine.threads) == (0.3, 2)
+    assert (again.sampling.temperature, again.engine.threads) == (0.3, "0-1")
 
 
 def test_showing_a_value_changes_nothing(qtbot: QtBot, settings: SettingsStore) -> None:

@@ -47,11 +47,27 @@ def test_a_change_is_saved_and_comes_back(path: Path) -> None:
 
 def test_a_value_out_of_range_is_refused_and_changes_nothing(path: Path) -> None:
     store = SettingsStore(path)
-    for key, value in (("sampling.temperature", 9.0), ("general.theme", "pink"), ("engine.threads", -1)):
+    for key, value in (
+        ("sampling.temperature", 9.0),
+        ("general.theme", "pink"),
+        ("engine.threads", -1),
+        ("engine.threads", "0-7,7"),
+    ):
         with pytest.raises(ValidationError):
             store.set(key, value)
     assert store.values == Settings()
     assert not path.exists()
+
+
+@pytest.mark.parametrize(
+    ("written", "found"), [("4", "4"), ("0", ""), ('"0-7,16-23"', "0-7,16-23"), ('"x"', ""), ("true", ""), ("-3", "")]
+)
+def test_threads_are_a_number_or_a_list_and_files_of_before_hold_a_number(path: Path, written: str, found: str) -> None:
+    path.parent.mkdir()
+    path.write_text(f"[engine]\nthreads = {written}\n")
+    store = SettingsStore(path)
+    assert store.values.engine.threads == found
+    assert bool(store.notices) == (written in ('"x"', "true", "-3"))
 
 
 def test_unknown_keys_are_kept(path: Path) -> None:
