@@ -162,7 +162,7 @@ def load_placed(source: ModelSource, placement: Placement, building: Building, b
         )
     undo.append(executor.close)
     brought = _bring(source, on_cpu, sides, building, beside, spreading)
-    if brings:
+    if brings and beside is None:  # beside steps it would take their time: steps themselves show how fast experts come
         with lap("tune"):
             _tune(brings, choice, building)
     executor.warmer.warm_up(

@@ -229,6 +229,9 @@ class Move:
         found: list[Live] = []
         self._between_steps(lambda: found.append(self._begin_writing()))
         copy.bring(found[0], self._pause)
+        # Once more what was written meanwhile: little is left to the switch then, and what copies a few blocks has run before.
+        self._between_steps(lambda: found.append(self._begin_writing_again()))
+        copy.bring(found[1], self._pause)
         return copy
 
     def _pause(self, seconds: float) -> None:
@@ -239,6 +242,11 @@ class Move:
     def _begin_writing(self) -> Live:
         self._written = Written(len(self._model.cache_groups), self._model.state_slots[0])
         return self._live()
+
+    def _begin_writing_again(self) -> Live:
+        assert self._written is not None
+        before = self._written.found()
+        return before.both(self._begin_writing())
 
     def _switch(self, now: Placed, then: Placed, copy: CacheCopy | None) -> None:
         """Between two steps: the rest of caches and states follows, and the next step runs in the new placement."""

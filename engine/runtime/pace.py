@@ -6,7 +6,7 @@ import time
 
 KEPT = 0.78
 """Of the speed of steps, that the work aims at leaving. On average: a step in which it is unlucky says nothing."""
-FORGOTTEN = 0.98
+FORGOTTEN = 0.95
 """What a step counts for, of what the next one does."""
 MOST_REST = 4.0
 """Of the time of a piece of work, that its thread rests behind it."""
