@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from engine.hardware.process_sample import ProcessSample
+
 Missing = tuple[tuple[str, str], ...]
 """(field, why it is None): `("fan_percent", "this card has no fan of its own")`."""
 
@@ -218,4 +220,5 @@ class HardwareSnapshot:
     memory: MemorySample = MemorySample()
     pressure: PressureSample = PressureSample()
     disk: DiskSample = DiskSample()
+    process: ProcessSample = ProcessSample()
     cost: SensorCost | None = None
