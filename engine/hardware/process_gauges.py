@@ -54,7 +54,7 @@ class ProcessGauges:
 
     def _threads(self, now: float) -> tuple[ThreadSample, ...] | None:
         try:
-            names = os.listdir(self._tasks)
+            names = os.listdir(self._tasks)  # noqa: PTH208 a Path each is dear
         except OSError:
             return None
         found, seen = [], False
@@ -107,7 +107,7 @@ class _Foreign:
     def _look(self, now: float) -> tuple[ForeignProcess, ...]:
         own = os.getpid()
         try:
-            numbers = [name for name in os.listdir(self._proc) if name.isdigit()]
+            numbers = [name for name in os.listdir(str(self._proc)) if name.isdigit()]  # noqa: PTH208 a Path each is dear
         except OSError:
             return ()
         if len(numbers) > MOST_PROCESSES:

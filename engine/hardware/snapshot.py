@@ -5,7 +5,7 @@ Units stand in the names. What cannot be had is None, and `missing` of the part 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from engine.hardware.process_sample import ProcessSample
@@ -220,5 +220,5 @@ class HardwareSnapshot:
     memory: MemorySample = MemorySample()
     pressure: PressureSample = PressureSample()
     disk: DiskSample = DiskSample()
-    process: ProcessSample = ProcessSample()
+    process: ProcessSample = field(default_factory=ProcessSample)
     cost: SensorCost | None = None

@@ -1,4 +1,4 @@
-"""What answers are at, counted for whoever watches: who waits, how far prompts are read, and whether one goes round in circles."""
+"""What answers are at, for whoever watches: who waits, how far prompts are read, whether one goes round in circles."""
 
 from __future__ import annotations
 
