@@ -1,4 +1,4 @@
-"""What was predicted against what came of it, after people applied a proposal: kept in the user's data folder, told with the next.
+"""What was predicted against what came of it, after people applied a proposal: kept in the user's data folder.
 
 {"layerdeck": "scores", "version": 1, "scores": [{"predicted": 18.0, "real": 16.5}, ...]}    percent of tokens a second
 """

@@ -110,7 +110,7 @@ def _best(planner: Predicts, placement: Placement, source: Numa, card: Gpu, meas
 
 
 def _possessive(k: int) -> str:
-    return "s' experts"[1:] if k > 1 else "'s experts"
+    return "' experts" if k > 1 else "'s experts"
 
 
 def movable(planner: Predicts, placement: Placement, source: Numa, card: Gpu) -> tuple[UnitId, ...]:
