@@ -11,11 +11,12 @@ GOLDENS := $(wildcard ../shared/goldens)
 export LAYERDECK_GOLDENS ?= $(GOLDENS)
 unexport CFLAGS CXXFLAGS LDFLAGS CPPFLAGS
 .DELETE_ON_ERROR:
-.PHONY: help run test test-long sanitize check format bench shots dist clean
+.PHONY: help run test test-long numa-guest sanitize check format bench shots dist clean
 
 help:
 	@echo 'make run      open the application (offscreen where there is no display)'
 	@echo 'make test     set up and run every test'
+	@echo 'make numa-guest  where pages lie on a machine with two NUMA nodes, in QEMU: needs Debian or Ubuntu (apt-get download), mke2fs, 2 GiB'
 	@echo 'make sanitize kernel tests of a copy built with address and undefined behaviour checks'
 	@echo 'make check    format, lint, types, import floors, fast tests'
 	@echo 'make shots    pictures of every screen into shots/'
@@ -56,6 +57,10 @@ test: $(VENV)/.deps $(VENV)/.native $(VENV)/.test $(MODEL)
 
 test-long: $(VENV)/.deps $(VENV)/.native $(VENV)/.test $(MODEL)
 	@LAYERDECK_LONG=1 $(BIN)/python -m pytest -n auto --dist loadfile $(ARGS)
+
+# Debian packages of QEMU, a kernel and busybox are unpacked below ~/.cache/layerdeck-numa-guest (LAYERDECK_NUMA_GUEST); none is installed.
+numa-guest: $(VENV)/.deps $(VENV)/.native $(VENV)/.test
+	@$(BIN)/python -m tests.numa_guest
 
 # A copy, so that the build in place stays as it is. Python frees little at exit, hence no leak check; bus errors belong to the guard.
 # At -O1 and with checks by calls gcc builds the kernels in minutes; inlined into loops unrolled by hand they take it half an hour.

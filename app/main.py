@@ -37,6 +37,7 @@ from app.windows.appearance import Appearance
 from app.windows.crash_dialog import CrashReporter
 from app.windows.main_window import MainWindow
 from app.windows.parts import Parts
+from app.windows.side_panel_controller import SidePanelController
 from engine.api.client import EngineClient
 from engine.service.engine import Engine
 
@@ -59,6 +60,7 @@ class Running:
         """Notes unfinished answers, stops the engine, writes what is pending. Takes milliseconds."""
         self.window.save_state()
         self.window.page.shut_down()
+        self.window.doctor.close()
         self.backups.stop()
         self.parts.chats.close()
         self.telemetry.close()
@@ -120,6 +122,7 @@ def build(app: QApplication, paths: Paths, client: Callable[[], EngineClient] = 
     window = MainWindow(parts, closing.set)
     holder.append(window)
     reporter.set_window(window, window.show_notice)
+    SidePanelController(window, parts)
     window.page.transcript.telemetry_requested.connect(monitors.replay)
     telemetry = TelemetryOps(chats, monitors, store, bridge)
     return Running(parts, window, worker, closing, BackupOps(paths.database, worker, window), telemetry)

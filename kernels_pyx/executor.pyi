@@ -41,6 +41,7 @@ class CpuProgram:
         n_states: int = 0,
         keep: Any = None,
         isa: str | None = None,
+        teams: Sequence[int] | None = None,
     ) -> None: ...
     @property
     def scratch_bytes(self) -> int: ...

@@ -36,8 +36,9 @@ cdef extern from "dispatch.h":
 
 cdef extern from "program.h":
     ld_program *ld_program_new(const ld_op *ops, int64_t n_ops, uint8_t *base, int64_t bytes, int64_t max_rows,
-                               int64_t max_position, const int64_t *n_blocks, int64_t n_groups, int64_t n_states, int n_workers,
-                               const ld_table *table, char *message, size_t message_size) nogil
+                               int64_t max_position, const int64_t *n_blocks, int64_t n_groups, int64_t n_states,
+                               const int32_t *team_of, int n_workers, const ld_table *table, char *message,
+                               size_t message_size) nogil
     void ld_program_free(ld_program *program) noexcept nogil
     const char *ld_program_check(const ld_program *program, const ld_step_state *state) nogil
     void ld_program_start(ld_program *program, ld_step_state *state) nogil
@@ -113,18 +114,21 @@ cdef class CpuProgram:
 
     max_rows: rows of the largest step; max_position: first position beyond the rope tables and caches; n_blocks: blocks of each
     cache group, or of the only one; n_states: slots for states of sequences; keep: what owns the memory that the descriptors
-    point to; isa: caps the kernels, None = as dispatched.
+    point to; isa: caps the kernels, None = as dispatched. teams: the team of each worker, ascending from 0; None: all are one.
 
     Raises:
         ValueError: a descriptor that the C side refuses; the message names the op.
     """
 
     def __cinit__(self, ops, Arena arena not None, Pool pool not None, *, int64_t max_rows, int64_t max_position,
-                  n_blocks, int64_t n_states=0, keep=None, isa=None):
+                  n_blocks, int64_t n_states=0, keep=None, isa=None, teams=None):
         cdef char message[256]
         cdef const ld_table *table = active_table() if isa is None else table_for(<ld_isa><int>ISAS.index(isa))
         cdef const uint8_t[::1] raw
         cdef const int64_t[::1] sizes = np.atleast_1d(np.asarray(n_blocks, np.int64))
+        cdef const int32_t[::1] team_of = np.asarray((0,) * pool.n_workers if teams is None else teams, np.int32)
+        if team_of.shape[0] != pool.n_workers:
+            raise ValueError("teams and workers differ in number")
         if table == NULL:
             raise ValueError(f"this machine has no {isa}")
         if ops.dtype != OP_DTYPE or ops.ndim != 1 or len(ops) == 0:
@@ -135,7 +139,8 @@ cdef class CpuProgram:
         self._arena, self._pool, self._keep = arena, pool, keep
         self.n_ops, self.max_rows = len(ops), max_rows
         self._program = ld_program_new(<const ld_op *>&raw[0], self.n_ops, arena.base, arena.nbytes, max_rows, max_position,
-                                       &sizes[0], sizes.shape[0], n_states, pool.n_workers, table, message, sizeof(message))
+                                       &sizes[0], sizes.shape[0], n_states, &team_of[0], pool.n_workers, table, message,
+                                       sizeof(message))
         if self._program == NULL:
             raise ValueError((<bytes>message).decode())
 

@@ -12,8 +12,18 @@ from PySide6.QtWidgets import QWidget
 
 from app.i18n import tr
 
-Condition = Literal["always", "chat_open", "answer_shown", "can_stop", "model_loaded", "placement_shown", "placement_pending"]
-Group = Literal["File", "Chat", "Model", "Placement", "View", "Help"]
+Condition = Literal[
+    "always",
+    "chat_open",
+    "answer_shown",
+    "can_stop",
+    "model_loaded",
+    "placement_shown",
+    "placement_pending",
+    "monitors_shown",
+    "doctor_shown",
+]
+Group = Literal["File", "Chat", "Model", "Placement", "Monitors", "Doctor", "View", "Help"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +60,10 @@ class ActionRegistry(QObject):
     def action(self, action_id: str) -> QAction:
         """The action of a row."""
         return self._actions[action_id]
+
+    def has(self, action_id: str) -> bool:
+        """Whether there is such a row."""
+        return action_id in self._actions
 
     def set_conditions(self, holding: frozenset[Condition]) -> None:
         """Enables the actions whose condition holds; `always` does."""

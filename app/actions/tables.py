@@ -42,10 +42,22 @@ PLACEMENT = (
     ActionRow("check_placement", "Check what was loaded", "Placement", "", "placement_shown"),
     ActionRow("equivalent_command", "Show the equivalent command", "Placement", "", "placement_shown"),
 )
+MONITORS = (
+    ActionRow("pause_monitors", "Pause the monitors, or let them go on", "Monitors", "", "monitors_shown"),
+    ActionRow("record_monitors", "Record the monitors to a file, or stop", "Monitors", "", "monitors_shown"),
+)
+DOCTOR = (
+    ActionRow("run_doctor", "Run the checks again", "Doctor", "F5", "doctor_shown"),
+    ActionRow("run_all_checks", "Run all checks", "Doctor", "", "doctor_shown"),
+    ActionRow("copy_doctor_report", "Copy the report of the doctor", "Doctor", "", "doctor_shown"),
+    ActionRow("doctor_symptoms", "Find a cause by what you see", "Doctor", "", "doctor_shown"),
+)
 VIEW = (
     ActionRow("palette", "Commands and chats", "View", "Ctrl+K", in_palette=False),
     ActionRow("chat_page", "Chat", "View", "Ctrl+1"),
     ActionRow("placement_page", "Placement", "View", "Ctrl+2"),
+    ActionRow("monitors_page", "Monitors", "View", "Ctrl+3"),
+    ActionRow("doctor_page", "Doctor", "View", "Ctrl+5"),
     ActionRow("search_chats", "Search chats", "View", "Ctrl+Shift+F"),
     ActionRow("toggle_list", "Show or hide the list of chats", "View", "Ctrl+B"),
     ActionRow("toggle_side_panel", "Show or hide the side panel", "View", "Ctrl+Alt+B"),
@@ -54,5 +66,5 @@ VIEW = (
 )
 HELP = (ActionRow("shortcuts", "Keyboard shortcuts", "Help", "F1"),)
 
-ACTIONS = CHAT + MODEL + PLACEMENT + VIEW + FILE + HELP
+ACTIONS = CHAT + MODEL + PLACEMENT + MONITORS + DOCTOR + VIEW + FILE + HELP
 """In the order of the palette."""

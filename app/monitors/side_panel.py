@@ -1,32 +1,54 @@
-"""SidePanel: the short monitor beside the chat: decode speed, processor and memory, context. It rests while hidden."""
+"""SidePanel: the short monitor beside the chat: decode speed, cards, nodes, pinned values, context. It rests while hidden."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
-from PySide6.QtCore import QElapsedTimer, QSize
+from PySide6.QtCore import QElapsedTimer, QSize, Qt, Signal
 from PySide6.QtGui import QPainter, QPaintEvent, QResizeEvent, QShowEvent
-from PySide6.QtWidgets import QWidget
+from PySide6.QtWidgets import QFrame, QScrollArea, QVBoxLayout, QWidget
 
 from app import theme
 from app.bridge.throttle import Throttle
-from app.monitors.cpu_card import CpuCard
 from app.monitors.history import History
 from app.monitors.painters import SegmentBar, Sparkline
+from app.monitors.side_figures import Pinned, SideGpu, SideNode
+from app.monitors.side_gpu_card import SideGpuCard
+from app.monitors.side_node_card import SideNodeCard
+from app.monitors.side_pins import SidePins
 from app.widgets import paint
+from app.widgets.buttons import LinkButton
 from app.widgets.format import count_text, rate_text, short_count
 from app.widgets.state_dot import STATE_DOTS
-from engine.api.values import HardwareSnapshot
 
 WIDTH = 300
 _MARGIN = 18
 _HISTORY = 60
 _PUSH_MS = 950
 _DESCRIBE_MS = 5000
+_BODY_TOP = 192
+_CONTEXT = 66
+_FOOT = 46
+
+
+@dataclass(frozen=True, slots=True)
+class SideFigures:
+    """One reading, as it is written."""
+
+    gpus: tuple[SideGpu, ...] = ()
+    nodes: tuple[SideNode, ...] = ()
+    pinned: tuple[Pinned, ...] = ()
 
 
 class SidePanel(QWidget):
-    """Values arrive through set_*; set_state takes the word beside Live and, as an addition, its dot colour."""
+    """Values arrive through set_*; set_state takes the word beside Live and, as an addition, its dot colour.
+
+    shown: it came into sight, and wants figures of now. more_requested: the page with all of them.
+    """
+
+    shown = Signal()
+    more_requested = Signal()
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -42,13 +64,41 @@ class SidePanel(QWidget):
         self._decode = History(_HISTORY)
         self._since_push = QElapsedTimer()
         self._since_push.start()
-        self._pending: HardwareSnapshot | None = None
+        self._pending: SideFigures | None = None
         self._line = Sparkline(self._decode, "accent", self)
-        self._cpu = CpuCard(self)
+        self._body = QScrollArea(self)
+        self._gpus: list[SideGpuCard] = []
+        self._nodes: list[SideNodeCard] = []
+        self._pins = SidePins()
+        self._cards = self._make_body()
         self._context = SegmentBar(self)
-        self._cpu.height_changed.connect(self._place)
+        self._more = LinkButton(self.tr("Open monitors"), self, px=12)
+        self._more.clicked.connect(self.more_requested)
+        self._more.hide()
         self._describe = Throttle(_DESCRIBE_MS, self._refresh_description, self)
         theme.hub().changed.connect(self.update)
+
+    def _make_body(self) -> QVBoxLayout:
+        """The column of cards, which scrolls where there are many."""
+        content = QWidget()
+        column = QVBoxLayout(content)
+        column.setContentsMargins(0, 0, 0, 0)
+        column.setSpacing(10)
+        column.addWidget(self._pins)
+        column.addStretch(1)
+        self._body.setWidget(content)
+        content.setAutoFillBackground(False)  # which setWidget turns on
+        self._body.setWidgetResizable(True)
+        self._body.setFrameShape(QFrame.Shape.NoFrame)
+        self._body.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        self._body.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+        self._body.viewport().setAutoFillBackground(False)
+        return column
+
+    def set_more_offered(self, offered: bool) -> None:
+        """Whether there is a page with all figures."""
+        self._more.setVisible(offered)
+        self._place()
 
     def set_decode(self, tok_s: float | None) -> None:
         """The decode speed now, as often as it is known; None when nothing is generated (the last figure stays, marked as such).
@@ -81,9 +131,9 @@ class SidePanel(QWidget):
         self._line.refresh()
         self.update()
 
-    def set_snapshot(self, snapshot: HardwareSnapshot) -> None:
+    def set_figures(self, figures: SideFigures) -> None:
         """One reading of the machine; kept for later while the panel is hidden."""
-        self._pending = snapshot
+        self._pending = figures
         if self.isVisible():
             self._show_pending()
 
@@ -117,13 +167,31 @@ class SidePanel(QWidget):
         self.setAccessibleDescription(text)
 
     def _show_pending(self) -> None:
-        if self._pending is not None:
-            self._cpu.set_snapshot(self._pending)
-            self._pending = None
+        figures, self._pending = self._pending, None
+        if figures is None:
+            return
+        if (len(figures.gpus), len(figures.nodes)) != (len(self._gpus), len(self._nodes)):
+            self._make_cards(len(figures.gpus), len(figures.nodes))
+        for gpu_card, gpu in zip(self._gpus, figures.gpus, strict=True):
+            gpu_card.set_figures(gpu)
+        for node_card, node in zip(self._nodes, figures.nodes, strict=True):
+            node_card.set_figures(node)
+        self._pins.set_values(figures.pinned)
+        self._place()
+
+    def _make_cards(self, n_gpus: int, n_nodes: int) -> None:
+        for card in (*self._gpus, *self._nodes):
+            self._cards.removeWidget(card)
+            card.deleteLater()
+        self._gpus = [SideGpuCard() for _ in range(n_gpus)]
+        self._nodes = [SideNodeCard() for _ in range(n_nodes)]
+        for i, card in enumerate((*self._gpus, *self._nodes)):
+            self._cards.insertWidget(i, card)
 
     def showEvent(self, event: QShowEvent) -> None:
         self._show_pending()
         super().showEvent(event)
+        self.shown.emit()
 
     def sizeHint(self) -> QSize:
         return QSize(WIDTH, 600)
@@ -133,12 +201,17 @@ class SidePanel(QWidget):
 
     def _place(self) -> None:
         self._line.setGeometry(_MARGIN, 132, WIDTH - 2 * _MARGIN, 44)
-        self._cpu.setGeometry(_MARGIN - 6, 200, WIDTH - 2 * _MARGIN + 12, self._cpu.wanted_height())
+        self._body.setGeometry(_MARGIN - 6, _BODY_TOP, WIDTH - 2 * _MARGIN + 12, self._context_top() - 10 - _BODY_TOP)
         self._context.setGeometry(_MARGIN, self._context_top() + 24, WIDTH - 2 * _MARGIN, 7)
+        self._more.setGeometry(_MARGIN, self.height() - 34, self._more.sizeHint().width(), 22)
         self.update()
 
     def _context_top(self) -> int:
-        return 200 + self._cpu.wanted_height() + 10
+        """Behind the cards, and never out of sight."""
+        cards = [card.minimumHeight() + 10 for card in (*self._gpus, *self._nodes)]
+        pins = self._pins.minimumHeight() + 10 if self._pins.values else 0
+        last = self.height() - _CONTEXT - (0 if self._more.isHidden() else _FOOT)
+        return max(_BODY_TOP + 10, min(_BODY_TOP + sum(cards) + pins + 10, last))
 
     def paintEvent(self, event: QPaintEvent) -> None:
         painter = QPainter(self)
@@ -154,6 +227,9 @@ class SidePanel(QWidget):
         paint.text(painter, right, 34, self.tr("1 s"), 12, 400, "text3", "right")
         self._paint_decode(painter, right)
         self._paint_context(painter, right)
+        if not self._more.isHidden():
+            paint.line(painter, 0, self.height() - _FOOT + 0.5, WIDTH, self.height() - _FOOT + 0.5)
+            paint.key_hint(painter, right, self.height() - 31, "Ctrl 3", "right")
 
     def _paint_decode(self, painter: QPainter, right: int) -> None:
         paint.text(painter, _MARGIN, 84, self.tr("Decode"), 12, 500, "text2")

@@ -18,6 +18,7 @@ from app.bridge.ui_thread import UiThread
 from app.errors import UserFacingError
 from app.i18n import filled, tr
 from app.ops.context_ops import NEW_MESSAGE, ContextOps
+from app.ops.expert_history import ExpertHistory
 from app.ops.live_answer import LiveAnswer
 from app.ops.prompts import conversation, overrides_json, sampling_of, sent_rows, title_of
 from app.settings.store import SettingsStore
@@ -80,6 +81,7 @@ class ChatOps(QObject):
         self._bridge = bridge
         self._settings = settings
         self._ui = ui
+        self._experts = ExpertHistory(store)
         self._live: dict[int, LiveAnswer] = {}
         self._starting: set[int | None] = set()
         self.context = ContextOps(store, bridge, self)
@@ -347,6 +349,8 @@ class ChatOps(QObject):
         model = self._bridge.state.model
         live.end(event, 0 if model is None else model.n_ctx)
         self._store.journal(live.journalled())
+        if event.usage.experts is not None and model is not None:
+            self._experts.note(live.row.id, model.path, event.usage.experts)
         del self._live[live.row.id]
         self.updated.emit(live.row)
         self.chats_changed.emit()

@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QObject, QTimer, Signal
 
@@ -18,15 +19,16 @@ from app.errors import StoreError
 from app.settings.store import SettingsStore
 from app.store.chat_store import ChatStore
 from app.telemetry.keys import first_token, prefill
-from app.telemetry.message_telemetry import TelemetryDamaged, unpacked
 from app.telemetry.recording import Recording, columns_of, default_name
-from app.telemetry.shown import Replayed, Shown, replayed, shown_again
-from app.telemetry.timeline import Timeline
+from app.telemetry.shown import Replayed, Shown
 from engine.advice.health import Health, PsuBudget
 from engine.api.commands import WatchSensors
 from engine.api.events import Counters, Event, Finished, ModelUnloaded, Sensors
 from engine.api.machine import this_topology
 from engine.api.values import EngineSample, HardwareSnapshot, TokenTrace, Topology, Usage
+
+if TYPE_CHECKING:
+    from app.telemetry.timeline import Timeline
 
 SPAN_S = 1800.0
 FINEST_S = 0.5
@@ -69,7 +71,7 @@ class MonitorOps(QObject):
         self._topology: Topology | None = None
         self._watchers: dict[str, tuple[float, bool]] = {}
         self._asked = (0.0, False)
-        self.now = Shown(Timeline(SPAN_S, FINEST_S))
+        self._now: Shown | None = None
         self._frozen: Shown | None = None
         self.replayed: Replayed | None = None
         self._pending: HardwareSnapshot | None = None
@@ -84,6 +86,16 @@ class MonitorOps(QObject):
         settings.listen(self._on_setting)
 
     # --- what is shown -----------------------------------------------------------------------------------------------
+
+    @property
+    def now(self) -> Shown:
+        """The state of all gauges now, whatever is shown."""
+        if self._now is None:
+            # Not with the module: numpy must not delay the first frame of the window.
+            from app.telemetry.timeline import Timeline
+
+            self._now = Shown(Timeline(SPAN_S, FINEST_S))
+        return self._now
 
     @property
     def shown(self) -> Shown:
@@ -185,6 +197,9 @@ class MonitorOps(QObject):
 
     def replay(self, message_id: int) -> None:
         """Shows what was kept with a message, until `live` or `pause`; `notice` tells where there is nothing."""
+        from app.telemetry.message_telemetry import TelemetryDamaged, unpacked
+        from app.telemetry.replay import replayed, shown_again
+
         try:
             data = self._store.telemetry(message_id)
             telemetry = None if data is None else unpacked(data)
@@ -260,7 +275,7 @@ class MonitorOps(QObject):
         elif isinstance(event, Finished):
             self._on_finished(event.usage)
         elif isinstance(event, ModelUnloaded):
-            self.now = replace(self.now, work=None, trace=None)
+            self._now = replace(self.now, work=None, trace=None)
             self._tell()
 
     def _take(self, sample: EngineSample | None) -> None:
@@ -274,7 +289,7 @@ class MonitorOps(QObject):
             timeline.node_of_core = {core.index: core.node for core in self.topology.cores}
         timeline.push(snapshot, sample)
         trace = self.now.trace if sample is None or sample.trace is None else sample.trace
-        self.now = Shown(timeline, snapshot, sample, trace).judged(self._psu_watts)
+        self._now = Shown(timeline, snapshot, sample, trace).judged(self._psu_watts)
         if self._recording is not None:
             devices = () if sample is None else (one.device for one in sample.devices)
             self._recording.add(snapshot.time_s, timeline.newest, columns_of(snapshot, devices))
@@ -297,7 +312,7 @@ class MonitorOps(QObject):
 
     def _on_setting(self, key: str, value: object) -> None:
         if key == "monitors.psu_watts":
-            self.now = self.now.judged(self._psu_watts)
+            self._now = self.now.judged(self._psu_watts)
             self._tell()
 
     @property

@@ -213,8 +213,8 @@ class PlacementDesk(QObject):
         self._remake(frozenset(row.device for row in self.devices()))
         self._set_state("ready")
         self._settle()
-        self.predicted.emit()
         self.pending_changed.emit(0)
+        self.predicted.emit()
 
     def _on_failed_to_open(self, error: UserFacingError) -> None:
         self._failure = str(error)
@@ -333,8 +333,8 @@ class PlacementDesk(QObject):
             self._base = placement
             self._prediction_applied = self._opened.planner.estimate(placement)
         self._remake(self._cards.devices())
-        self.predicted.emit()
         self._count_pending()
+        self.predicted.emit()
 
     def set_applying(self, on: bool) -> None:
         """While a placement is being applied nothing can be edited."""
@@ -368,8 +368,8 @@ class PlacementDesk(QObject):
         self._prediction = self._estimate(self._opened, draft.placement)
         self._remake(touched)
         self._settle()
-        self.predicted.emit()
         self._count_pending()
+        self.predicted.emit()
 
     def _remake(self, devices: frozenset[Device]) -> None:
         if self._opened is not None and self._history.draft is not None and devices:

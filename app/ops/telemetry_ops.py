@@ -7,7 +7,6 @@ import time
 from dataclasses import dataclass, field
 from functools import partial
 
-import numpy as np
 from PySide6.QtCore import QObject
 
 from app.bridge.engine_bridge import EngineBridge
@@ -17,7 +16,7 @@ from app.ops.monitor_ops import MonitorOps
 from app.store import telemetry as stored
 from app.store.chat_store import ChatStore
 from app.store.rows import MessageRow
-from app.telemetry.message_telemetry import MessageTelemetry, TelemetryDamaged, cards_of, kept, packed, unpacked
+from app.telemetry.readings import kept
 from engine.api.values import HardwareSnapshot
 
 WATCHER = "answers"
@@ -49,14 +48,6 @@ class _Live:
         self.rows.append(values)
         if len(self.rows) >= MAX_ROWS:
             self.times, self.rows, self.n_together = self.times[::2], self.rows[::2], 2 * self.n_together
-
-    def telemetry(self, snapshot: HardwareSnapshot, model: str) -> MessageTelemetry:
-        """All of it; there is at least one row."""
-        names = dict.fromkeys(key for row in self.rows for key in row)
-        columns = {key: np.array([row.get(key, np.nan) for row in self.rows]) for key in names}
-        times = np.maximum.accumulate(np.maximum(0.0, np.array(self.times)))
-        machine = snapshot.cpu.name, snapshot.ram_total_bytes, cards_of(snapshot)
-        return MessageTelemetry(self.began_s, PERIOD_S * self.n_together, model, *machine, times, columns)
 
 
 class TelemetryOps(QObject):
@@ -99,13 +90,16 @@ class TelemetryOps(QObject):
         snapshot, model = self._monitors.now.snapshot, self._bridge.state.model
         if snapshot is None or not live.rows:
             return
-        found = live.telemetry(snapshot, "" if model is None else model.name)
+        name = "" if model is None else model.name
         # Nobody waits: if it cannot be saved, the chats cannot be either, which is told already.
-        self._store.change(partial(_keep, message_id=message_id, found=found))
+        self._store.change(partial(_keep, message_id=message_id, live=live, snapshot=snapshot, model=name))
 
 
-def _keep(db: sqlite3.Connection, message_id: int, found: MessageTelemetry) -> None:
+def _keep(db: sqlite3.Connection, message_id: int, live: _Live, snapshot: HardwareSnapshot, model: str) -> None:
     """On the writer's thread, packing too. An answer that was continued keeps what was before."""
+    from app.telemetry.message_telemetry import TelemetryDamaged, of_rows, packed, unpacked
+
+    found = of_rows(live.began_s, PERIOD_S * live.n_together, model, snapshot, live.times, live.rows)
     before = stored.telemetry(db, message_id)
     if before is not None:
         try:

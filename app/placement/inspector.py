@@ -52,13 +52,15 @@ class Selection:
 
 
 class Inspector(Pane):
-    """move_requested(number of the device), split_requested, pin_requested, layer_requested(layer), count_requested."""
+    """move_requested(number of the device), split_requested, pin_requested, layer_requested(layer), count_requested,
+    scope_requested."""
 
     move_requested = Signal(int)
     split_requested = Signal()
     pin_requested = Signal()
     layer_requested = Signal(int)
     count_requested = Signal()
+    scope_requested = Signal()
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -97,6 +99,7 @@ class Inspector(Pane):
         self.pin.clicked.connect(self.pin_requested)
         self.use.map.layer_clicked.connect(self.layer_requested)
         self.use.count.clicked.connect(self.count_requested)
+        self.use.scope.clicked.connect(self.scope_requested)
 
     def show_selection(self, selection: Selection) -> None:
         """Show something else, or the same with new figures."""
@@ -130,6 +133,7 @@ class UseView(QWidget):
         self.map = ExpertMap()
         self._sentence = Prose()
         self.count = PushButton(self.tr("Count experts"), height=30)
+        self.scope = LinkButton(self.tr("Of other answers"), px=12)
         column = QVBoxLayout(self)
         column.setContentsMargins(0, 0, 0, 0)
         column.setSpacing(4)
@@ -141,6 +145,7 @@ class UseView(QWidget):
         column.addSpacing(4)
         column.addWidget(self._sentence)
         column.addWidget(self.count)
+        column.addWidget(self.scope, 0, Qt.AlignmentFlag.AlignLeft)
 
     def show_use(self, use: Use | None) -> None:
         """None: there are no experts here."""

@@ -68,7 +68,7 @@ class Chat(Section):
         str, Field(max_length=100_000), _note("System prompt", "Given to the model in every new chat.", multiline=True)
     ] = ""
     show_list: Annotated[bool, _note("Show the list of chats", hidden=True)] = True
-    side_panel: Annotated[bool, _note("Show the side panel", "Decode speed, processor and memory beside the chat.")] = True
+    side_panel: Annotated[bool, _note("Show the side panel", "Decode speed, cards, processors, memory beside the chat.")] = True
 
 
 class Sampling(Section):
@@ -148,6 +148,10 @@ class Engine(Section):
     model_folders: Annotated[tuple[str, ...], _note("Folders with models", hidden=True)] = ()
 
 
+MONITOR_PERIODS = (0.5, 1.0, 2.0, 5.0)
+"""Seconds between readings that the Monitors page offers."""
+
+
 class Monitors(Section):
     """What the monitors show and are told."""
 
@@ -159,6 +163,8 @@ class Monitors(Section):
         ),
     ] = 0
     pinned: Annotated[tuple[str, ...], _note("Values in the side panel", hidden=True)] = ()
+    span: Annotated[Literal["60", "300", "1800", "all"], _note("How far back the lines go", hidden=True)] = "300"
+    period_s: Annotated[float, Field(ge=0.5, le=60), _note("Seconds between readings", hidden=True)] = 1.0
 
 
 class Settings(BaseModel):

@@ -13,6 +13,7 @@ from app.qtmodels.chat_list import ChatListRole
 from app.shots import script
 from app.welcome.welcome_page import MachineSummary, ModelChoice, WelcomePage
 from app.widgets.rail import Rail
+from app.windows import rail_pages
 
 SIZE = (1440, 900)
 
@@ -24,9 +25,7 @@ class Frame(QWidget):
         super().__init__()
         self.page = page
         rail = Rail()
-        rail.add_page("chat", "Chat", "message-square", "Ctrl+1")
-        rail.add_page("placement", "Placement", "layout-grid", "Ctrl+2")
-        rail.add_page("settings", "Settings", "settings", "Ctrl+,")
+        rail_pages.fill(rail)
         rail.set_current(current)
         row = QHBoxLayout(self)
         row.setContentsMargins(0, 0, 0, 0)
@@ -71,7 +70,7 @@ def chat_page(streaming: bool = False, many: int = 0) -> ChatPage:
     page.header.set_context(1210, 8192)
     page.composer.set_model_name("SmolLM2")
     page.composer.set_preset_label("Balanced · 0.7")
-    page.side_panel.set_snapshot(script.snapshot())
+    page.side_panel.set_figures(script.side_figures())
     page.side_panel.set_context(1210, 8192)
     page.side_panel.set_state("ready")
     return page
@@ -90,6 +89,8 @@ def streaming() -> QWidget:
     page.transcript.set_think_figures(2, 6.2, 214)
     page.set_conversation_shown(True)
     page.side_panel.set_decode_history(script.decode_rates())
+    page.side_panel.set_figures(script.side_figures(hybrid=True))
+    page.side_panel.set_more_offered(True)
     page.side_panel.set_context(8214, 65536, 1600)
     page.side_panel.set_state("generating")
     return Frame(page)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 import random
 
+from app.monitors.side_figures import SideGpu, SideNode
+from app.monitors.side_panel import SideFigures
 from app.store.rows import Figures, MessageRow, Status
 from engine.api.values import CpuSample, HardwareSnapshot
 
@@ -127,6 +129,53 @@ def snapshot() -> HardwareSnapshot:
     rng = random.Random(4)
     use = tuple(100 * min(1.0, max(0.05, rng.gauss(0.62 if i < 28 else 0.12, 0.13))) for i in range(32))
     return HardwareSnapshot(0.0, CpuSample("EPYC 7543 32-Core", use, 58.0), 184 * GB, 256 * GB, 173 * GB, 1400 * GB)
+
+
+def side_figures(hybrid: bool = False) -> SideFigures:
+    """The panel beside the chat: one processor, or, as in the reference picture, two cards and two nodes."""
+    if not hybrid:
+        return SideFigures(
+            nodes=(
+                SideNode(
+                    "EPYC 7543 32-Core",
+                    "58 °C",
+                    "text",
+                    snapshot().cpu.use_percent,
+                    "55 %",
+                    "",
+                    "184 / 256 GB",
+                    ((0.68, "attn"), (0.04, "buffers")),
+                ),
+            )
+        )
+    memory = ((0.2, "attn"), (0.09, "ffn"), (0.26, "experts"), (0.11, "kv"), (0.08, "buffers"))
+    gpus = (
+        SideGpu("a", "GPU 0 · RTX 4090", "58 °C", "text", 34.0, "141 W", "17.8 / 24 GB", memory),
+        SideGpu("b", "GPU 1 · RTX 3090", "83 °C", "warn", 38.0, "168 W", "17.9 / 24 GB", memory, "RTX 3090: 83 °C"),
+    )
+    nodes = (
+        SideNode(
+            "NUMA 0 · EPYC 7543",
+            "58 °C",
+            "text",
+            snapshot().cpu.use_percent,
+            "55 %",
+            "172 GB/s",
+            "184 / 256 GB",
+            ((0.72, "attn"),),
+        ),
+        SideNode(
+            "NUMA 1 · EPYC 7543",
+            "61 °C",
+            "text",
+            snapshot().cpu.use_percent[::-1],
+            "55 %",
+            "168 GB/s",
+            "183 / 256 GB",
+            ((0.71, "attn"),),
+        ),
+    )
+    return SideFigures(gpus, nodes)
 
 
 def decode_rates() -> list[float]:

@@ -77,9 +77,8 @@ def known(error: sqlite3.Error, path: Path | str) -> KnownDbError | DbBug:
 def migrations() -> tuple[str, ...]:
     """The scripts that lead from an empty file to the newest schema; script i leads from version i to i + 1."""
     folder = files("app.store")
-    return tuple(
-        (folder / name).read_text(encoding="utf-8") for name in ("schema.sql", "schema_2.sql", "schema_3.sql", "schema_4.sql")
-    )
+    names = ("schema.sql", *(f"schema_{number}.sql" for number in range(2, 6)))
+    return tuple((folder / name).read_text(encoding="utf-8") for name in names)
 
 
 def migrate(connection: sqlite3.Connection, scripts: Sequence[str], path: Path | str) -> None:

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from app.telemetry import keys
+from app.telemetry.readings import KEPT_GPU_FIELDS
 from engine.api.values import GpuSample, HardwareSnapshot
 
 F64 = npt.NDArray[np.float64]
@@ -24,12 +25,6 @@ VERSION = 1
 _MAX_PLAIN = 8_000_000
 """What is unpacked of damaged data before it is given up."""
 _UNKNOWN = 65_535
-_GPU_FIELDS = ("temperature_c", "power_w", "memory_used_bytes")
-_DEVICE_FIELDS = ("working_percent", "read_bytes_per_s")
-_ALONE = (
-    keys.decode(), keys.prefill(), keys.first_token(), keys.vram_used(), keys.ram_used(), keys.power(), keys.cpu("use_percent"),
-    keys.cpu("temperature_c"),
-)  # fmt: skip
 
 
 class TelemetryDamaged(ValueError):
@@ -80,24 +75,31 @@ class MessageTelemetry:
         return replace(other, began_s=self.began_s, period_s=period_s, times_s=times, columns=columns)
 
 
-def kept(values: Mapping[str, float]) -> dict[str, float]:
-    """Of one reading, what is kept with a message."""
-    return {key: value for key, value in values.items() if _is_kept(key)}
-
-
-def _is_kept(key: str) -> bool:
-    kind, _, name = keys.split(key)
-    return key in _ALONE or (kind == "gpu" and name in _GPU_FIELDS) or (kind == "device" and name in _DEVICE_FIELDS)
-
-
 def cards_of(snapshot: HardwareSnapshot) -> tuple[Card, ...]:
     """Of the cards that are there."""
     return tuple(Card(gpu.key, gpu.pci, gpu.name, gpu.maker, gpu.memory_total_bytes) for gpu in snapshot.gpus)
 
 
+def of_rows(
+    began_s: float,
+    period_s: float,
+    model: str,
+    snapshot: HardwareSnapshot,
+    times_s: Sequence[float],
+    rows: Sequence[Mapping[str, float]],
+) -> MessageTelemetry:
+    """Readings of one answer, at least one. times_s: since began_s. snapshot: tells the machine."""
+    names = dict.fromkeys(key for row in rows for key in row)
+    columns = {key: np.array([row.get(key, np.nan) for row in rows]) for key in names}
+    times: F64 = np.maximum.accumulate(np.maximum(0.0, np.array(times_s)))
+    return MessageTelemetry(
+        began_s, period_s, model, snapshot.cpu.name, snapshot.ram_total_bytes, cards_of(snapshot), times, columns
+    )
+
+
 def gpu_sample(card: Card, values: Mapping[str, float], reason: str) -> GpuSample:
     """A card by what was kept of it. reason: why all else is missing."""
-    found = {name: values[key] for name in _GPU_FIELDS if (key := keys.gpu(card.key, name)) in values}
+    found = {name: values[key] for name in KEPT_GPU_FIELDS if (key := keys.gpu(card.key, name)) in values}
     told = GpuSample(card.key, card.pci, card.name, card.maker, memory_total_bytes=card.memory_total_bytes, **found)  # type: ignore[arg-type]
     names = (
         "busy_percent",
@@ -107,7 +109,7 @@ def gpu_sample(card: Card, values: Mapping[str, float], reason: str) -> GpuSampl
         "slow_reasons",
         "link_generation",
         "link_width",
-        *_GPU_FIELDS,
+        *KEPT_GPU_FIELDS,
     )
     return replace(told, missing=tuple((name, reason) for name in names if getattr(told, name) is None))
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from app.telemetry import keys
-from engine.api.values import CoreSample, EngineSample, GpuSample, HardwareSnapshot
+from engine.api.values import CoreSample, EngineSample, HardwareSnapshot
 
 GPU_FIELDS = (
     "temperature_c", "busy_percent", "memory_used_bytes", "power_w", "core_clock_mhz", "fan_percent", "memory_clock_mhz",
@@ -27,6 +27,13 @@ DEVICE_FIELDS = (
 )  # fmt: skip
 ENGINE_FIELDS = ("step_ms", "outside_ms", "kv_used_tokens", "n_answers")
 CORE_FIELDS = ("use_percent", "temperature_c", "frequency_mhz")
+
+KEPT_GPU_FIELDS = ("temperature_c", "power_w", "memory_used_bytes")
+_KEPT_DEVICE_FIELDS = ("working_percent", "read_bytes_per_s")
+_KEPT_ALONE = (
+    keys.decode(), keys.prefill(), keys.first_token(), keys.vram_used(), keys.ram_used(), keys.power(), keys.cpu("use_percent"),
+    keys.cpu("temperature_c"),
+)  # fmt: skip
 
 Values = dict[str, float]
 
@@ -99,6 +106,11 @@ def _mean(values: Iterable[float]) -> float:
     return sum(listed) / len(listed)
 
 
-def gpu_of(snapshot: HardwareSnapshot, key: str) -> GpuSample | None:
-    """The card with this key."""
-    return next((gpu for gpu in snapshot.gpus if gpu.key == key), None)
+def kept(values: Mapping[str, float]) -> dict[str, float]:
+    """Of one reading, what is kept with a message."""
+    return {key: value for key, value in values.items() if _is_kept(key)}
+
+
+def _is_kept(key: str) -> bool:
+    kind, _, name = keys.split(key)
+    return key in _KEPT_ALONE or (kind == "gpu" and name in KEPT_GPU_FIELDS) or (kind == "device" and name in _KEPT_DEVICE_FIELDS)

@@ -11,6 +11,8 @@ from PySide6.QtWidgets import QScrollArea, QWidget
 from app import theme
 from app.welcome.model_row import HEIGHT as ROW_HEIGHT
 from app.welcome.model_row import ModelRow
+from app.welcome.warning_strip import HEIGHT as WARNING_HEIGHT
+from app.welcome.warning_strip import WarningStrip
 from app.widgets import paint
 from app.widgets.buttons import LinkButton
 from app.widgets.format import bytes_text
@@ -52,6 +54,7 @@ class WelcomePage(QWidget):
     start_requested = Signal(str)
     open_file_requested = Signal()
     folder_requested = Signal()
+    warning_requested = Signal()
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -66,6 +69,7 @@ class WelcomePage(QWidget):
         self._content.open_file.clicked.connect(self.open_file_requested)
         self._content.folder.clicked.connect(self.folder_requested)
         self._content.started.connect(self.start_requested)
+        self._content.warning.chosen.connect(self.warning_requested)
         theme.hub().changed.connect(self.update)
 
     def set_machine(self, machine: MachineSummary) -> None:
@@ -75,6 +79,16 @@ class WelcomePage(QWidget):
     def set_models(self, models: tuple[ModelChoice, ...]) -> None:
         """Models that can be started, in the order shown."""
         self._content.set_models(models)
+
+    def set_warning(self, text: str, link: str) -> None:
+        """The one thing that could be better here, with the words that lead to it; empty for none."""
+        self._content.warning.show_warning(text, link)
+        self._content.place()
+
+    @property
+    def warning(self) -> str:
+        """What is said about this machine, empty for nothing."""
+        return self._content.warning.text
 
     def set_folder_offered(self, offered: bool) -> None:
         """Whether a folder of models can be used."""
@@ -95,6 +109,7 @@ class _Content(QWidget):
         self.open_file = LinkButton(self.tr("Open a GGUF file…"), self)
         self.folder = LinkButton(self.tr("Use a folder from LM Studio, Jan or Ollama…"), self)
         self.folder.hide()
+        self.warning = WarningStrip(self)
 
     def set_machine(self, machine: MachineSummary) -> None:
         self._machine = machine
@@ -117,11 +132,12 @@ class _Content(QWidget):
         return (self.width() - min(WIDTH, self.width() - 48)) // 2
 
     def _rows_top(self) -> int:
-        return _TOP + 164 + _CARD_HEIGHT + 60
+        return _TOP + 164 + _CARD_HEIGHT + 60 + (0 if self.warning.isHidden() else WARNING_HEIGHT)
 
     def place(self) -> None:
         left = self._left()
         width = self.width() - 2 * left
+        self.warning.setGeometry(left, _TOP + 164 + _CARD_HEIGHT + 14, width, WARNING_HEIGHT)
         y = self._rows_top()
         for row in self._rows:
             row.setGeometry(left, y, width, ROW_HEIGHT)

@@ -24,11 +24,16 @@ from app.welcome.welcome_page import WelcomePage
 from app.widgets.buttons import PushButton
 from app.widgets.rail import Rail
 from app.widgets.toast import Toast
+from app.windows import rail_pages
 from app.windows.chat_controller import ChatController
+from app.windows.doctor_door import DoctorDoor
+from app.windows.doctor_links import DoctorLinks
 from app.windows.file_dialogs import ask_for_folder, ask_for_model
 from app.windows.model_picker import open_model_picker
+from app.windows.monitors_door import MonitorsDoor
 from app.windows.page_door import PageDoor
 from app.windows.palette import open_palette
+from app.windows.pane_steps import step_pane
 from app.windows.parts import Parts
 from app.windows.placement_door import PlacementDoor
 from app.windows.stall_watch import StallWatch
@@ -54,9 +59,7 @@ class MainWindow(QMainWindow):
         self.setWindowTitle("Layerdeck")
         self.setMinimumSize(*MINIMUM)
         self._rail = Rail(self)
-        self._rail.add_page("chat", tr("Window", "Chat"), "message-square", "Ctrl+1")
-        self._rail.add_page("placement", tr("Window", "Placement"), "layout-grid", "Ctrl+2")
-        self._rail.add_page("settings", tr("Window", "Settings"), "settings", "Ctrl+,")
+        rail_pages.fill(self._rail)
         self._rail.set_current("chat")
         self.page = ChatPage(self)
         self.welcome = WelcomePage(self)
@@ -64,7 +67,12 @@ class MainWindow(QMainWindow):
         self._stack.addWidget(self.page)
         self._stack.addWidget(self.welcome)
         self.placement = PlacementDoor(parts, self)
-        self.doors: dict[str, PageDoor[Any]] = {"placement": self.placement}
+        self.doctor = DoctorDoor(parts, self)
+        self.doors: dict[str, PageDoor[Any]] = {
+            "placement": self.placement,
+            "monitors": MonitorsDoor(parts, self),
+            "doctor": self.doctor,
+        }
         self._toast = Toast(self._stack)
         self.controller = ChatController(self.page, parts.store, parts.chats, parts.models, parts.bridge, parts.settings, self)
         self._welcome = WelcomeController(self.welcome, parts.models, parts.monitors, parts.paths, self)
@@ -72,6 +80,7 @@ class MainWindow(QMainWindow):
         self.actions_ = ActionRegistry(self, ACTIONS, self._handlers())
         self._lay_out()
         self._connect()
+        DoctorLinks(self, self._rail)
         self._apply_view_settings()
         self._refresh_actions()
         self._restore_state()
@@ -109,7 +118,6 @@ class MainWindow(QMainWindow):
         for told in (self.controller.notice, self._stalls.stalled, *ops):
             told.connect(self.show_notice)
         parts.bridge.state_changed.connect(self._on_engine_changed)
-        parts.monitors.read.connect(page.side_panel.set_snapshot)
         parts.settings.listen(self._on_setting)
 
     def _handlers(self) -> dict[str, Callable[[], object]]:
@@ -117,7 +125,7 @@ class MainWindow(QMainWindow):
         return {
             "open_model_file": self._open_model_file,
             "add_model_folder": self._add_model_folder,
-            "settings": lambda: self._open_preferences(None),
+            "settings": self.show_settings,
             "quit": self._on_close,
             "new_chat": self._new_chat,
             "stop": controller.stop,
@@ -141,7 +149,7 @@ class MainWindow(QMainWindow):
             "toggle_side_panel": lambda: self._toggle("chat.side_panel"),
             "next_pane": lambda: self._step_pane(1),
             "previous_pane": lambda: self._step_pane(-1),
-            "shortcuts": lambda: self._open_preferences(SHORTCUTS),
+            "shortcuts": lambda: self.show_settings(SHORTCUTS),
         }
 
     # --- start and end -----------------------------------------------------------------------------------------------
@@ -149,6 +157,7 @@ class MainWindow(QMainWindow):
     def start(self, model: str | None, *, load_last: bool) -> None:
         """What happens once the window is up: the given model, else the last one, else the welcome page."""
         self._parts.models.scan_folders()
+        self.doctor.start()
         unfinished = self._parts.store.unfinished_chat()
         if unfinished is not None:
             self.controller.open_chat(unfinished)
@@ -249,7 +258,7 @@ class MainWindow(QMainWindow):
 
     def _on_page_requested(self, key: str) -> None:
         if key == "settings":
-            self._open_preferences(None)
+            self.show_settings()
         elif key in self.doors:
             self.show_page(key)
         elif self._stack.currentWidget() is not self.welcome:
@@ -266,15 +275,7 @@ class MainWindow(QMainWindow):
 
     def _step_pane(self, step: int) -> None:
         page = self.page
-        panes = [pane for pane in (page.list, page.transcript, page.composer, page.side_panel) if pane.isVisible()]
-        at = next((i for i, pane in enumerate(panes) if pane.isAncestorOf(self.focusWidget()) or pane is self.focusWidget()), 0)
-        target = panes[(at + step) % len(panes)]
-        if target is page.composer:
-            page.composer.focus()
-        else:
-            target.setFocus(Qt.FocusReason.ShortcutFocusReason)
-            if not target.hasFocus():
-                target.focusNextChild()
+        step_pane((page.list, page.transcript, page.composer, page.side_panel), self.focusWidget(), step)
 
     # --- dialogs -----------------------------------------------------------------------------------------------------
 
@@ -300,12 +301,13 @@ class MainWindow(QMainWindow):
 
     def _take_model(self) -> Callable[[str], None]:
         """What a chosen model is for: the placement page plans it, all others load it."""
-        return self.placement.plan if self._is_placing() else self.load
+        return self.placement.plan if self._door() is self.placement else self.load
 
     def _add_model_folder(self) -> None:
         ask_for_folder(self, self._parts.models.add_folder)
 
-    def _open_preferences(self, page: str | None) -> None:
+    def show_settings(self, page: str | None = None) -> None:
+        """The settings, at a page of theirs."""
         if self._preferences is None:
             self._preferences = PreferencesDialog(self._parts.settings, ACTIONS, engine.VERSION, self)
             self._preferences.failed.connect(self.show_notice)
@@ -373,9 +375,6 @@ class MainWindow(QMainWindow):
     def _door(self) -> PageDoor[Any] | None:
         page = self._stack.currentWidget()
         return next((door for door in self.doors.values() if door.is_page(page)), None)
-
-    def _is_placing(self) -> bool:
-        return self._door() is self.placement
 
     def _on_undoable(self, undo: Undo) -> None:
         self._toast_in_view().show_message(undo.text, tr("Window", "Undo"), undo.run)

@@ -5,6 +5,7 @@ What stands behind such a page imports numpy and half of the engine, which must 
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Generic, TypeVar
@@ -23,14 +24,14 @@ class PageController(QObject):
     shown_changed = Signal()
 
     @property
+    @abstractmethod
     def view(self) -> QWidget:
         """The page."""
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def toast(self) -> Toast:
         """Where a sentence is shown on the page."""
-        raise NotImplementedError
 
     def shown(self, on: bool) -> None:
         """The page came into sight or left it."""

@@ -35,6 +35,7 @@ from app.windows.placement_menus import PlacementMenus
 from app.windows.placement_parts import PlacementParts
 from app.windows.placement_pools import PlacementPools
 from app.windows.placement_states import PlacementStates
+from app.windows.placement_use import PlacementUse
 from engine.api.events import Event, Finished
 from engine.api.pure import Numa
 from engine.api.values import ModelInfo
@@ -57,6 +58,7 @@ class PlacementController(PageController):
         self.states = PlacementStates(parts, self.page, self)
         self.menus = PlacementMenus(parts, self.page, self)
         self.inspector = PlacementInspector(parts, self.board, self.page, self)
+        self.use = PlacementUse(parts, self.inspector, self.page, self)
         self.compare = PlacementCompare(parts, self.page, self)
         self.check = PlacementCheck(parts, self.page, self)
         self.commands = PlacementCommands(parts, self.page, self)
@@ -69,9 +71,8 @@ class PlacementController(PageController):
         desk, page, board, header = self.desk, self.page, self.board, self.page.header
         desk.state_changed.connect(self._refresh)
         desk.outline_changed.connect(self._on_outline_changed)
-        desk.predicted.connect(self._refresh)
-        desk.pending_changed.connect(self._refresh)
-        desk.history_changed.connect(self._refresh)
+        desk.predicted.connect(self._refresh)  # by which what is pending has been counted
+        desk.history_changed.connect(self._show_header)
         desk.notice.connect(self.notice)
         board.drag.tried.connect(self._show_summary)
         self._parts.library.runs_changed.connect(self._show_summary)
@@ -95,7 +96,17 @@ class PlacementController(PageController):
         self._parts.bridge.state_changed.connect(self._on_engine_changed)
         self._parts.bridge.happened.connect(self._on_event)
         self._parts.models.ready.connect(self._on_model_ready)
-        for part in (self.states, self.menus, self.inspector, self.compare, self.check, self.commands, self.context, self.pools):
+        for part in (
+            self.states,
+            self.menus,
+            self.inspector,
+            self.use,
+            self.compare,
+            self.check,
+            self.commands,
+            self.context,
+            self.pools,
+        ):
             part.notice.connect(self.notice)
         self.menus.reopen_requested.connect(self._reopen)
         self.context.reopen_requested.connect(lambda n_ctx: self._reopen(n_ctx=n_ctx))

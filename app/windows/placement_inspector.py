@@ -46,7 +46,10 @@ class PlacementInspector(QObject):
         super().__init__(parent)
         self._parts, self._board, self._page = parts, board, page
         self._desk = parts.desk
-        self._n_tokens = 0
+        self._span = ""
+        self.n_counted = 0
+        """Tokens of the counts that are shown."""
+        self._keeps = False
         self._layer: int | None = None
         self._watching = False
         self._told: ExpertCounts | None = None
@@ -74,20 +77,36 @@ class PlacementInspector(QObject):
 
     def _on_event(self, event: Event) -> None:
         if isinstance(event, ModelReady | ModelUnloaded):
-            self._told = None
+            self._told, self._keeps = None, False
         elif isinstance(event, ExpertCounts):
             self._told = event
-            self._take_told()
+            if not self._keeps:
+                self._take_told()
 
     def _take_told(self) -> None:
         """Counts of the loaded model, once it is the one that is planned: they are told again only when they change."""
         told, model = self._told, self._parts.bridge.state.model
-        if told is not None and model is not None and model.path == self._desk.path:
+        if told is not None and told.n_tokens and model is not None and model.path == self._desk.path:
             self.set_counts(told.n_tokens, {layer: told.counts[i].tolist() for i, layer in enumerate(told.layers)})
 
     def set_counts(self, n_tokens: int, counts: Mapping[int, Sequence[int]]) -> None:
         """How often each expert of some layers was chosen for so many tokens."""
-        self._n_tokens = n_tokens
+        self._show_counts(n_tokens, counts, filled(tr("Placement", "%1 tokens"), count_text(n_tokens)) if n_tokens else "")
+
+    def show_kept(self, n_tokens: int, counts: Mapping[int, Sequence[int]], span: str, *, stays: bool) -> None:
+        """Counts of other times. stays: until others are asked for, whatever the model counts meanwhile."""
+        self._keeps = stays
+        self._show_counts(n_tokens, counts, span)
+
+    def show_live(self) -> None:
+        """What the loaded model has counted, from now on as it counts."""
+        self._keeps = False
+        none: dict[int, Sequence[int]] = {layer: () for layer in self._desk.heat.counts}
+        self._show_counts(0, none, "")
+        self._take_told()
+
+    def _show_counts(self, n_tokens: int, counts: Mapping[int, Sequence[int]], span: str) -> None:
+        self.n_counted, self._span = n_tokens, span
         self._desk.heat.set_counts(counts)
         self._set_strips(counts)
         self._show_use()
@@ -106,7 +125,7 @@ class PlacementInspector(QObject):
     # --- showing -----------------------------------------------------------------------------------------------------
 
     def _on_outline_changed(self) -> None:
-        self._layer, self._n_tokens = None, 0
+        self._layer, self.n_counted, self._span, self._keeps = None, 0, "", False
         self.refresh()
         if self._desk.outline is not None:
             self._take_told()
@@ -212,7 +231,7 @@ class PlacementInspector(QObject):
         if cards and not layers and self._layer is None:
             return None
         counts = self._desk.heat.counts
-        span = filled(tr("Placement", "%1 tokens"), count_text(self._n_tokens)) if self._n_tokens else ""
+        span = self._span
         layer = self._layer if self._layer is not None else (layers[0] if layers else None)
         if layer is None:
             return all_layers(counts, outline.n_experts, span)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from app.bridge.engine_bridge import EngineBridge
 from app.bridge.ui_thread import UiThread
+from app.ops.expert_history import ExpertHistory
 from app.ops.model_ops import ModelOps
 from app.ops.placement_apply import PlacementApply
 from app.ops.placement_desk import PlacementDesk
@@ -32,6 +33,7 @@ class PlacementParts:
     models: ModelOps
     ui: UiThread
     worker: ThreadPoolExecutor
+    history: ExpertHistory
 
 
 def make_placement(
@@ -48,4 +50,6 @@ def make_placement(
     LostDevices(desk, bridge, machine)
     library = PlacementLibrary(store, ui, worker)
     apply = PlacementApply(desk, bridge, models, library)
-    return PlacementParts(desk, machine, library, apply, PlacementMeasure(bridge), bridge, models, ui, worker)
+    return PlacementParts(
+        desk, machine, library, apply, PlacementMeasure(bridge), bridge, models, ui, worker, ExpertHistory(store)
+    )

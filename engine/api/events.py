@@ -16,6 +16,7 @@ from engine.api.values import (
     RequestId,
     Usage,
 )
+from engine.placement.spread import NodePolicy
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -252,12 +253,17 @@ class WorkersTuned:
 @dataclass(frozen=True, slots=True)
 class Holdings:
     """Answer to AskHoldings. off_node_share: of the sampled pages of each node's memory, the part that lies on another node, None
-    where this cannot be told."""
+    where this cannot be told. node_pages: (node, sampled pages there). node_policy: how they come there; node_denied: why the
+    system does not let them be put there, one sentence, "": it does.
+    """
 
     request_id: RequestId
     holdings: tuple[HoldingInfo, ...]
     trends: tuple[HoldingTrend, ...]
     off_node_share: float | None = None
+    node_pages: tuple[tuple[int, int], ...] = ()
+    node_policy: NodePolicy = ""
+    node_denied: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from engine.api.interchange import Settings, import_rules
 from engine.api.pure import Machine, ModelOutline, Placement
 from engine.api.values import LoadOptions
 from engine.placement.file import MARK, to_json
+from engine.placement.over_nodes import over_nodes
 from engine.placement.source import read_source, resolve_source
 
 __all__ = ["ReadPlacement", "placement_text", "read_placement"]
@@ -39,7 +40,7 @@ def read_placement(text: str, outline: ModelOutline, options: LoadOptions, machi
         text, _ = read_source(text)
     if f'"{MARK}"' in text and '"layerdeck"' in text:
         model = outline.model
-        found = resolve_source(text, model.spec, model.graph, model.file, machine.gpus, options, max(1, len(machine.nodes)))
-    else:
-        found = import_rules(text, outline, machine, options)
-    return ReadPlacement(found.placement, (*found.differences, *found.notes), found.settings)
+        found = resolve_source(text, model.spec, model.graph, model.file, machine.gpus, options, machine.node_numbers)
+        return ReadPlacement(found.placement, (*found.differences, *found.notes), found.settings)
+    found = import_rules(text, outline, machine, options)
+    return ReadPlacement(over_nodes(found.placement, machine), (*found.differences, *found.notes), found.settings)

@@ -21,7 +21,7 @@ from engine.hardware.snapshot import (
     SensorCost,
     why,
 )
-from engine.hardware.topology import Core, L3Group, Node, PciGpu, Topology
+from engine.hardware.topology import Core, CpuFacts, L3Group, Node, PciGpu, Topology
 from engine.hardware.work import DeviceWork, EngineSample, OpTime, TokenTrace, TraceKind, TraceSpan
 from engine.placement.options import KvType, LoadOptions, StreamExperts
 from engine.placement.placement import Placement
@@ -32,6 +32,7 @@ __all__ = [
     "ChatMessage",
     "Core",
     "CoreSample",
+    "CpuFacts",
     "CpuSample",
     "DeviceShare",
     "DeviceWork",

@@ -1,4 +1,5 @@
-"""`layerdeck doctor`: checks of this machine, one row each, with what to do; reads only, changes nothing, asks no network.
+"""`layerdeck doctor`: checks of this machine, one row each, with what to do; reads only, changes nothing, and asks the network
+with `--network` alone.
 
 The exit code is the worst state: 0 all well (or not known), 3 a warning, 4 a problem; 1 and 2 are errors of the command itself.
 """
@@ -6,16 +7,22 @@ The exit code is the worst state: 0 all well (or not known), 3 a warning, 4 a pr
 from __future__ import annotations
 
 import argparse
+import os
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import engine
 from engine.advice.doctor.check import CheckResult, Status, worst
-from engine.advice.doctor.context import LIVE, Context
+from engine.advice.doctor.context import LIVE
+from engine.advice.doctor.facts import ModelFacts
+from engine.advice.doctor.gather import gather
+from engine.advice.doctor.network import download
+from engine.advice.doctor.probes import Probes
 from engine.advice.doctor.table import CHECKS, quick, run_checks
 from engine.cli.options import add_json_option
 from engine.cli.output import one_line, write_json, write_text
@@ -23,6 +30,7 @@ from engine.errors import InvalidRequest
 
 EXIT: dict[Status, int] = {"n/a": 0, "pass": 0, "unknown": 0, "warn": 3, "fail": 4}
 VERSION = 1
+DOWNLOADS = "huggingface.co"
 MARKS: dict[Status, str] = {"pass": "ok", "warn": "warning", "fail": "PROBLEM", "unknown": "unknown", "n/a": "n/a"}
 
 
@@ -30,6 +38,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of `doctor`."""
     parser.add_argument("--root", type=Path, default=LIVE, metavar="DIR", help="a folder with proc and sys of another machine")
     parser.add_argument("--all", action="store_true", help="also checks that take seconds, and every row that is well")
+    parser.add_argument("--model", type=Path, metavar="GGUF", help="also check this model's file and disk")
+    parser.add_argument(
+        "--network",
+        nargs="?",
+        const="",
+        metavar="HOST",
+        help="also try whether HOST (huggingface.co) can be reached for downloads",
+    )
     add_json_option(parser)
 
 
@@ -38,13 +54,30 @@ def run(args: argparse.Namespace) -> int:
     if not args.root.is_dir():
         raise InvalidRequest(f"{args.root}: this is no folder; give one that holds proc and sys")
     began = time.monotonic()
-    context = Context(args.root)
-    results = tuple(run_checks(context, CHECKS if args.all else quick()))
+    probes = Probes() if args.all and args.root == LIVE else None
+    try:
+        context = gather(
+            args.root,
+            env=os.environ,
+            model=None if args.model is None else ModelFacts(args.model.absolute()),
+            host="" if args.network is None else args.network or _download_host(os.environ),
+            thorough=args.all,
+            probes=probes,
+        )
+        chosen = CHECKS if args.all else (*quick(), *(check for check in CHECKS if context.host and check is download))
+        results = tuple(run_checks(context, chosen))
+    finally:
+        if probes is not None:
+            probes.close()
     if args.json:
         write_json(as_json(results, time.monotonic() - began))
     else:
         write_text("".join(f"{line}\n" for line in lines(results, verbose=args.all)))
     return EXIT[worst(tuple(one.status for one in results))]
+
+
+def _download_host(env: Mapping[str, str]) -> str:
+    return urlsplit(env.get("HF_ENDPOINT", "")).hostname or DOWNLOADS
 
 
 def as_json(results: Sequence[CheckResult], seconds: float) -> dict[str, Any]:
@@ -66,6 +99,8 @@ def lines(results: Sequence[CheckResult], *, verbose: bool) -> list[str]:
     found: list[str] = []
     group = ""
     for one in results:
+        if one.status == "n/a" and not verbose:
+            continue
         if one.group != group:
             group = one.group
             found.append(group)

@@ -49,7 +49,7 @@ def run_estimate(args: argparse.Namespace) -> int:
             model.file,
             planner.machine.gpus,
             planner.options,
-            max(1, len(planner.machine.nodes)),
+            planner.machine.node_numbers,
         )
         placement = found.placement
         for sentence in (*found.differences, *found.notes):

@@ -13,6 +13,7 @@ from engine.estimate.described import Described
 from engine.gguf.reader import read_gguf
 from engine.graph.build import build_graph
 from engine.hardware.gpus import GpuInfo, find_gpus
+from engine.hardware.machine import this_machine
 from engine.hardware.machine_file import read_machine
 from engine.placement.file import Rules, architecture_in, has_units, places_in, pools_in, rules_of, rules_to_json, to_json
 from engine.placement.flags import LlamaFlags, to_text
@@ -75,7 +76,8 @@ def _resolved(args: argparse.Namespace, text: str, where: str, parsed: Parsed | 
     spec = build_spec(file)
     graph, gpus = build_graph(spec), _gpus(args.machine, parsed)
     if parsed is None:
-        found = resolve_source(text, spec, graph, file, gpus, LoadOptions())
+        machine = this_machine() if args.machine is None else read_machine(args.machine)
+        found = resolve_source(text, spec, graph, file, gpus, LoadOptions(), machine.node_numbers)
         return found, to_json(found.placement, spec, rules_of(text, where))
     found = parsed.resolve(spec, graph, file, gpus, LoadOptions())
     named = _cache_types(parsed) != (None, None)

@@ -16,6 +16,7 @@ from engine.estimate.memory import DeviceBytes, Estimate, Estimator
 from engine.estimate.quick import QuickBytes
 from engine.hardware.gpus import GpuInfo
 from engine.placement.options import LoadOptions
+from engine.placement.over_nodes import over_nodes
 from engine.placement.placement import Device, Gpu, Numa, Placement, default_placement, units_of
 
 RESERVE_BYTES = 300 << 20
@@ -39,7 +40,7 @@ def automatic_placement(
     Raises:
         InvalidRequest: see `default_placement`.
     """
-    home = default_placement(spec, options)
+    home = over_nodes(default_placement(spec, options), estimator.machine)
     if spec.n_layers > FEW_LAYERS:
         fast = QuickBytes(spec, estimator) if quick is None else quick
         found = filled(home, spec, estimator, lambda placement: fast.estimate(placement)[0])

@@ -20,15 +20,15 @@ from engine.graph.build import build_graph
 from engine.placement.placement import Device, Gpu, Numa, Placement, Pool, WorkerPlan, units_of
 from engine.program.fuse import Phase
 from engine.program.lower import lower_lanes
-from engine.program.outline import outline_lanes
+from engine.program.outline import outline
 from engine.program.plan import crossing_bytes
 from engine.quants.formats import BY_ID
 
 Kind = tuple[Phase, int]
 """A plan's phase and most rows."""
 Pattern = tuple[int, ...]
-"""Of mixer, ffn, shared expert and experts of a layer, the numbers of their devices: GPUs 1, 2, ... in order of appearance, nodes
--1, -2, ...; 0: the layer has no such unit."""
+"""Of mixer, ffn, shared expert and experts of a layer, the numbers of their devices: GPUs 1, 2, ... in order of appearance, all
+nodes of memory -1; 0: the layer has no such unit."""
 PLACED: tuple[UnitKind, ...] = ("mixer", "ffn", "shared", "experts")
 _FAR = 1000
 """Devices beside those of the layer, on which the rest of the model lies."""
@@ -87,7 +87,7 @@ class Fragments:
     ) -> dict[int, Fragment]:
         phase, rows = kind
         placement = Placement(tuple(places.items()), "f16", "f16", WorkerPlan((-1,)), pools)
-        plan = lower_lanes(outline_lanes(build_graph(spec), placement, phase, rows), phase, rows, self._types, f32=self._f32)
+        plan = lower_lanes(outline(build_graph(spec), placement, phase, rows), phase, rows, self._types, f32=self._f32)
         return {
             _number(lane.device): Fragment(
                 lane.arena_bytes,

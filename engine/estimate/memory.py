@@ -32,7 +32,7 @@ from engine.placement.tensors import TensorUse, tensor_uses
 from engine.program.fuse import Phase
 from engine.program.lane_latent import ABSORBED_ROWS
 from engine.program.lower import DECODE_BUCKETS, lower_lanes
-from engine.program.outline import outline_lanes
+from engine.program.outline import outline
 from engine.program.plan import Lane, Plan, crossing_bytes
 from engine.quants.formats import BY_ID
 from engine.quants.padding import padded_bytes
@@ -197,8 +197,7 @@ class Estimator:
         return (("decode", DECODE_BUCKETS[-1]), *(("prefill", rows) for rows in chunks))
 
     def _lowered(self, placement: Placement, phase: Phase, rows: int) -> Plan:
-        """The plan, also of placements over several nodes of memory, which no version runs yet."""
-        lanes = outline_lanes(self._graph, placement, phase, rows)
+        lanes = outline(self._graph, placement, phase, rows)
         return lower_lanes(lanes, phase, rows, self.types, f32=self.f32)
 
     def unit_bytes(self, placement: Placement) -> dict[UnitId, int]:
@@ -235,7 +234,7 @@ class Estimator:
 
     def _device(self, device: Device, placement: Placement, beside: Placement | None, plans: tuple[Plan, ...]) -> DeviceBytes:
         lanes = [(plan, lane) for plan in plans for lane in plan.lanes if lane.device == device]
-        used = bool(lanes) or any(where == device for _, where in placement.units)
+        used = bool(lanes) or device in placement.devices
         kv, kept = self._cache(device, placement)
         pooled, biases = pool_bytes(self._graph.ops, self.tensors, placement, device)
         return DeviceBytes(
@@ -278,10 +277,15 @@ class Estimator:
         return (use for use in self.uses if placement.device_of(use.unit) == device)
 
     def _weights(self, device: Device, placement: Placement) -> int:
+        if not isinstance(device, Gpu):
+            parts: dict[str, int] = {}  # of a tensor that several units read, the largest
+            for use in self.uses:
+                if use.use == "matrix":
+                    part = placement.dealt(use.unit, self.tensors[use.name].nbytes).get(device, 0)
+                    parts[use.name] = max(part, parts.get(use.name, 0))
+            return sum(parts.values())
         names = {use.name for use in self._here(device, placement) if use.use == "matrix"}
         found = [self.tensors[name] for name in names]
-        if not isinstance(device, Gpu):
-            return sum(one.nbytes for one in found)
         return sum(-(-padded_bytes(one.type_name, one.nbytes) // GPU_ALIGN) * GPU_ALIGN for one in found)
 
     def _derived(self, device: Device, placement: Placement) -> int:
@@ -293,9 +297,12 @@ class Estimator:
             if isinstance(block.mixer, Mla) and placement.device_of(UnitId("mixer", block.index)) == device:
                 parts = block.mixer.derived
                 made += sum(derived_info(part, self.types[part.weight], f32=self.f32).nbytes for part in parts)
+        made += sum(4 * self.tensors[name].n_elements for name in names)
+        if not on_gpu and device != placement.home:
+            return made
         # The tables of all devices are made in the machine's memory and stay there.
         mixers = {unit.layer for unit, where in placement.units if unit.kind == "mixer" and where == device}
-        return made + sum(4 * self.tensors[name].n_elements for name in names) + self._table_bytes(mixers if on_gpu else None)
+        return made + self._table_bytes(mixers if on_gpu else None)
 
     def _table_bytes(self, layers: set[int] | None) -> int:
         """Bytes of the tables of positions that the named layers (None: all) use, each kind once."""
@@ -329,9 +336,13 @@ class Estimator:
 
     def _cache(self, device: Device, placement: Placement) -> tuple[int, int]:
         """Bytes of keys and values: of one sequence, and of what is kept beside it."""
-        layers = [layer for layer in self._layer_groups if placement.device_of(UnitId("kv", layer)) == device]
-        pairs = [self.layer_cache(layer, device, placement) for layer in layers]
-        return sum(kv for kv, _ in pairs), sum(kept for _, kept in pairs)
+        found = [0, 0]
+        for layer in self._layer_groups:
+            unit = UnitId("kv", layer)
+            if isinstance(placement.device_of(unit), Gpu) == isinstance(device, Gpu):
+                for i, nbytes in enumerate(self.layer_cache(layer, device, placement)):
+                    found[i] += placement.dealt(unit, nbytes).get(device, 0)
+        return found[0], found[1]
 
     def layer_cache(self, layer: int, device: Device, placement: Placement) -> tuple[int, int]:
         """The same of one layer, were it on this device."""
@@ -344,9 +355,10 @@ class Estimator:
         return group.n_needed * block, spare * block
 
     def _state(self, device: Device, placement: Placement) -> int:
-        shapes = [shape for layer, shape in state_shapes(self._spec) if placement.device_of(UnitId("state", layer)) == device]
-        slots, _ = plan_slots(self._spec, self.snapshot_budget)
-        return (slots + isinstance(device, Gpu)) * sum(4 * shape.state_floats for shape in shapes)
+        shapes = state_shapes(self._spec)
+        slots = plan_slots(self._spec, self.snapshot_budget)[0] + isinstance(device, Gpu)
+        sizes = ((UnitId("state", layer), 4 * slots * shape.state_floats) for layer, shape in shapes)
+        return sum(placement.dealt(unit, nbytes).get(device, 0) for unit, nbytes in sizes)
 
     @property
     def snapshot_budget(self) -> int:

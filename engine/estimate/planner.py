@@ -23,6 +23,7 @@ from engine.estimate.speed import Speed, StepTime
 from engine.estimate.work import ModelWork
 from engine.hardware.machine import Machine
 from engine.placement.options import LoadOptions
+from engine.placement.over_nodes import over_nodes
 from engine.placement.placement import Device, Gpu, Numa, Placement, default_placement, plan_workers
 from engine.placement.pools import with_sensible_pools
 from engine.placement.streaming import streams
@@ -50,7 +51,7 @@ class Planner:
         n_cores = machine.nodes[0].n_cores
         if not options.n_threads and n_cores == len(os.sched_getaffinity(0)):  # this machine, which may keep some back
             n_cores = plan_workers(0, options.cores).n_workers
-        threads = options.n_threads or n_cores
+        threads = options.n_threads // len(machine.nodes) or n_cores
         self._speed = Speed(
             spec, self.work, Roofline(self.calibration, threads), streams=streams(options, rows, emulated=emulated)
         )
@@ -73,7 +74,7 @@ class Planner:
     def default(self) -> Placement:
         """What loading without a placement gives."""
         if not self.machine.gpus:
-            return default_placement(self.model.spec, self.options)
+            return over_nodes(default_placement(self.model.spec, self.options), self.machine)
         return automatic_placement(self.model.spec, self.estimator, self.options, self._bytes)
 
     def fit(self) -> Placement:
@@ -82,7 +83,7 @@ class Planner:
         Raises:
             PlacementError: nothing fits; with the arithmetic.
         """
-        home = default_placement(self.model.spec, self.options)
+        home = over_nodes(default_placement(self.model.spec, self.options), self.machine)
         start = filled(home, self.model.spec, self.estimator, self._quickly) if self.machine.gpus else home
         judged = Judged(
             bytes_of=self._quickly,

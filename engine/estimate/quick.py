@@ -18,6 +18,7 @@ from engine.estimate.sums import UnitSums
 from engine.estimate.work import Shape
 from engine.placement.options import KvType
 from engine.placement.placement import Device, Gpu, Numa, Placement, Pool
+from engine.placement.spread import Spread
 from engine.placement.streaming import aligned
 from engine.program.lower import DECODE_BUCKETS
 from kernels_pyx.executor import act_row_bytes
@@ -32,7 +33,7 @@ SCATTERED = 16
 KNOWN = 256
 """Refined placements that are remembered."""
 
-_Key = tuple[tuple[tuple[UnitId, Device], ...], KvType, KvType, int, tuple[Pool, ...]]
+_Key = tuple[tuple[tuple[UnitId, Device], ...], KvType, KvType, int, tuple[Pool, ...], tuple[tuple[UnitId, Spread], ...]]
 
 
 @dataclass(slots=True)
@@ -88,10 +89,11 @@ class QuickBytes:
         """Lowers the layers that one unit elsewhere would make, or all units, or all but the experts."""
         machine = self._full.machine
         devices: tuple[Device, ...] = (
-            *(Numa(one.node) for one in machine.nodes[:2]),
+            Numa(machine.nodes[0].node),
             *(Gpu(one.index) for one in machine.gpus[:3]),
         )
-        places = placement.places
+        home = Numa(machine.nodes[0].node)
+        places: dict[UnitId, Device] = {u: home if isinstance(one, Numa) else one for u, one in placement.places.items()}
         wheres = [tuple(places.get(unit) for unit in ids) for ids in self._ids]
         ways = (*((i,) for i in range(len(PLACED))), (0, 1, 2), (0, 1, 2, 3))
         for shape, where in dict.fromkeys(zip(self._fragments.shapes, wheres, strict=True)):
@@ -105,7 +107,7 @@ class QuickBytes:
     def _estimate(self, placement: Placement, beside: Placement | None, lost: Mapping[Device, int]) -> Estimate:
         machine = self._full.machine
         here: set[Device] = {*(Numa(one.node) for one in machine.nodes), *(Gpu(one.index) for one in machine.gpus)}
-        used = set(placement.places.values())
+        used = set(placement.devices)
         sums = self.sums.of(placement, beside)
         lanes, scattered = self._lanes(placement, beside)
         n_nodes = sum(isinstance(one, Numa) for one in used)
@@ -140,7 +142,8 @@ class QuickBytes:
 
     def _collect(self, placement: Placement, kinds: tuple[Kind, ...], found: dict[Device, _Lanes], *, extra: bool = False) -> int:
         """Adds the lanes of plans; how many kinds of layers there are, by shape and devices."""
-        places = placement.places
+        home = placement.home  # whose lane is that of all nodes
+        places: dict[UnitId, Device] = {u: home if isinstance(one, Numa) else one for u, one in placement.places.items()}
         embed, head = places[UnitId("embed")], places[UnitId("head")]
         seen: set[tuple[Shape, tuple[Device | None, ...], int]] = set()
         before = embed
@@ -212,13 +215,13 @@ def _label(kind: Kind, extra: bool) -> Kind:
 
 
 def _key(placement: Placement) -> _Key:
-    return placement.units, placement.k_type, placement.v_type, placement.workers.n_workers, placement.pools
+    return placement.units, placement.k_type, placement.v_type, placement.workers.n_workers, placement.pools, placement.spreads
 
 
 def _pattern(where: tuple[Device | None, ...]) -> tuple[dict[Device, int], Pattern]:
     """The numbers of the devices of a layer, and its pattern of them."""
     numbers: dict[Device, int] = {}
-    n_gpus = n_nodes = 0
+    n_gpus = 0
     for device in where:
         if device is None or device in numbers:
             continue
@@ -226,6 +229,5 @@ def _pattern(where: tuple[Device | None, ...]) -> tuple[dict[Device, int], Patte
             n_gpus += 1
             numbers[device] = n_gpus
         else:
-            n_nodes += 1
-            numbers[device] = -n_nodes
+            numbers[device] = -1
     return numbers, tuple(0 if device is None else numbers[device] for device in where)

@@ -54,6 +54,7 @@ class Roofline:
     """Times on one machine with one team of workers a node. depth: tokens in the cache already."""
 
     def __init__(self, calibration: Calibration, threads: int) -> None:
+        """threads: of each team."""
         self.calibration, self.threads = calibration, max(1, threads)
 
     def unit(self, work: UnitWork, device: Device, phase: Phase, depth: int, rows: int) -> Part:

@@ -12,6 +12,7 @@ from engine.arch.units import UnitId, UnitKind
 from engine.estimate.roofline import Part, Roofline
 from engine.estimate.work import ModelWork, Style
 from engine.placement.placement import Device, Gpu, Numa, Placement
+from engine.placement.spread import Spread
 from engine.placement.streaming import LEAST_ROWS
 from engine.program.fuse import Phase
 
@@ -19,7 +20,7 @@ HIT_POWER = 0.18
 """Of all turns, a pool of a share s of the experts serves s to this power: two thirds with an eighth of them, as published for
 pools of the most recent ones. What is measured says more."""
 _PARTS: tuple[UnitKind, ...] = ("mixer", "ffn", "shared", "experts")
-_Key = tuple[int, tuple[Device | None, ...], Device, Phase, int, int]
+_Key = tuple[int, tuple[Device | None, ...], Device, Phase, int, int, tuple[Spread | None, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +71,8 @@ class Speed:
         for i in range(self._spec.n_layers):
             devices = tuple(where.get(unit) for unit in self._ids[i])
             pool = placement.pool_of(i) if placement.pools else None
-            key = (self._work.shapes[i], devices, at, phase, depth, 0 if pool is None else len(pool.experts))
+            spreads = tuple(placement.spread_of(unit) for unit in self._ids[i]) if placement.spreads else ()
+            key = (self._work.shapes[i], devices, at, phase, depth, 0 if pool is None else len(pool.experts), spreads)
             layer = self._known.get(key)
             if layer is None:
                 layer = self._known[key] = self._layer(i, *key)
@@ -79,24 +81,34 @@ class Speed:
             for device, part in layer.parts:
                 parts[device] = parts[device] + part if device in parts else part
             at = layer.leaves
-        head = placement.device_of(UnitId("head"))
-        part = self._part("head", -1, -1, head, phase, depth)
-        parts[head] = parts.get(head, Part()) + part
+        head, spread = placement.device_of(UnitId("head")), placement.spread_of(UnitId("head"))
+        dealt = self._dealt("head", -1, -1, head, phase, depth, spread)
+        for device, part in dealt:
+            parts[device] = parts.get(device, Part()) + part
         over = self._cross(at, head, 1)
-        return StepTime(seconds + part.seconds + over, parts, crossing + over)
+        return StepTime(seconds + max(part.seconds for _, part in dealt) + over, parts, crossing + over)
 
     def _layer(
-        self, i: int, shape: int, devices: tuple[Device | None, ...], at: Device, phase: Phase, depth: int, n_pooled: int
+        self,
+        i: int,
+        shape: int,
+        devices: tuple[Device | None, ...],
+        at: Device,
+        phase: Phase,
+        depth: int,
+        n_pooled: int,
+        spreads: tuple[Spread | None, ...],
     ) -> _Layer:
         mixer, ffn, shared, experts = devices
+        spread = dict(zip(_PARTS, spreads, strict=False))
         assert mixer is not None and ffn is not None
         rows = self._work.rows if phase == "prefill" else 1
         parts: list[tuple[Device, Part]] = []
 
         def take(kind: UnitKind, device: Device) -> float:
-            part = self._part(kind, i, shape, device, phase, depth)
-            parts.append((device, part))
-            return part.seconds
+            dealt = self._dealt(kind, i, shape, device, phase, depth, spread.get(kind))
+            parts.extend(dealt)
+            return max(part.seconds for _, part in dealt)
 
         seconds = crossing = self._cross(at, mixer, rows)
         seconds += take("mixer", mixer)
@@ -108,27 +120,45 @@ class Speed:
             if shared is not None:
                 beside = take("shared", shared) + 2 * self._cross(ffn, shared, rows)
             far = 2 * self._cross(ffn, experts, rows)
-            there = (i, shape, ffn, experts, phase, depth)
+            there = (i, shape, ffn, experts, phase, depth, spread.get("experts"))
             routed = self._pooled(*there, n_pooled, parts) if n_pooled else self._routed(*there, parts)
             crossing += far
-            apart = shared is not None and shared != experts
+            apart = shared is not None and shared != experts and isinstance(shared, Gpu) != isinstance(experts, Gpu)
             seconds += max(beside, routed + far) if apart else beside + routed + far
         return _Layer(seconds, tuple(parts), crossing, ffn)
 
+    def _dealt(
+        self, kind: UnitKind, layer: int, shape: int, device: Device, phase: Phase, depth: int, spread: Spread | None
+    ) -> list[tuple[Device, Part]]:
+        """What each node does of a unit that is spread over several, side by side; or the one device that has it."""
+        if spread is None:
+            return [(device, self._part(kind, layer, shape, device, phase, depth))]
+        shares = zip(map(Numa, spread.nodes), spread.parts, strict=True)
+        return [(node, self._part(kind, layer, shape, node, phase, depth).part(share)) for node, share in shares]
+
     def _routed(
-        self, i: int, shape: int, ffn: Device, experts: Device, phase: Phase, depth: int, parts: list[tuple[Device, Part]]
+        self,
+        i: int,
+        shape: int,
+        ffn: Device,
+        experts: Device,
+        phase: Phase,
+        depth: int,
+        spread: Spread | None,
+        parts: list[tuple[Device, Part]],
     ) -> float:
         """The experts of a layer, where they lie or, in a long chunk, on the GPU of the router while the next ones arrive."""
-        here = self._part("experts", i, shape, experts, phase, depth)
+        dealt = self._dealt("experts", i, shape, experts, phase, depth, spread)
+        seconds = max(part.seconds for _, part in dealt)
         if phase == "prefill" and self._streams and isinstance(ffn, Gpu) and isinstance(experts, Numa):
             there = self._part("experts", i, shape, ffn, phase, depth)
             nbytes = sum(op.nbytes for op in self._work.of(UnitId("experts", i), phase, "gpu"))
             brought = Part(read=max(there.seconds, nbytes / (self._roofline.gpu(ffn).to_gbps * 1e9)))
-            if brought.seconds < here.seconds:
+            if brought.seconds < seconds:
                 parts.append((ffn, brought))
                 return brought.seconds
-        parts.append((experts, here))
-        return here.seconds
+        parts += dealt
+        return seconds
 
     def _pooled(
         self,
@@ -138,6 +168,7 @@ class Speed:
         experts: Device,
         phase: Phase,
         depth: int,
+        spread: Spread | None,
         n_pooled: int,
         parts: list[tuple[Device, Part]],
     ) -> float:
@@ -146,9 +177,10 @@ class Speed:
         share = n_pooled / block.n_experts if isinstance(block, MoeFfn) else 0.0
         hits = share**HIT_POWER
         there = self._part("experts", i, shape, ffn, phase, depth).part(hits)
-        here = self._part("experts", i, shape, experts, phase, depth).part(1.0 - hits)
-        parts += [(ffn, there), (experts, here)]
-        return max(there.seconds, here.seconds)
+        dealt = self._dealt("experts", i, shape, experts, phase, depth, spread)
+        here = [(device, part.part(1.0 - hits)) for device, part in dealt]
+        parts += [(ffn, there), *here]
+        return max(there.seconds, *(part.seconds for _, part in here))
 
     def _part(self, kind: UnitKind, layer: int, shape: int, device: Device, phase: Phase, depth: int) -> Part:
         key = kind, shape, device, phase, depth
@@ -162,8 +194,8 @@ class Speed:
 
     def _cross(self, source: Device, target: Device, rows: int) -> float:
         """Rows of the residual stream from one device to another."""
-        if source == target:
-            return 0.0
+        if source == target or (isinstance(source, Numa) and isinstance(target, Numa)):
+            return 0.0  # workers of all nodes share buffers
         rates = [self._roofline.gpu(one) for one in (source, target) if isinstance(one, Gpu)]
         link = min((min(one.to_gbps, one.from_gbps) for one in rates), default=self._roofline.node(0).limit)
         return self._roofline.calibration.exchange_us * 1e-6 + 4.0 * rows * self._spec.n_embd / (link * 1e9)

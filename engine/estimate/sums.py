@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from engine.arch.cache_groups import groups_of
 from engine.arch.spec import Mla, ModelSpec, Rope, Temperature
@@ -34,6 +34,11 @@ class _Tensor:
     units: tuple[UnitId, ...]
     cpu: int
     gpu: int
+
+
+def _undealt(placement: Placement) -> Placement:
+    """What is made at load is no node's part: it lies where its unit is at home."""
+    return replace(placement, spreads=()) if placement.spreads else placement
 
 
 class UnitSums:
@@ -66,15 +71,17 @@ class UnitSums:
     def of(self, placement: Placement, beside: Placement | None) -> Mapping[Device, Sums]:
         """The sums of each device in use. beside: see `Estimator.streamed`."""
         places = placement.places
-        weights = self._added(self._weights, self._shared_weights, places)
-        derived = self._added(self._derived, self._shared_derived, places if beside is None else beside.places)
+        weights = self._added(self._weights, self._shared_weights, placement)
+        derived = self._added(self._derived, self._shared_derived, _undealt(placement if beside is None else beside))
         kv: defaultdict[Device, int] = defaultdict(int)
         kept: defaultdict[Device, int] = defaultdict(int)
         for layer, (cpu, gpu) in self._cache(placement).items():
-            device = places[UnitId("kv", layer)]
-            needed, spare = gpu if isinstance(device, Gpu) else cpu
-            kv[device] += needed
-            kept[device] += spare
+            unit = UnitId("kv", layer)
+            needed, spare = gpu if isinstance(places[unit], Gpu) else cpu
+            for device, nbytes in placement.dealt(unit, needed).items():
+                kv[device] += nbytes
+            for device, nbytes in placement.dealt(unit, spare).items():
+                kept[device] += nbytes
         state = self._state(placement)
         passing = {} if beside is None else self._passing(places, beside.places)
         mixers: defaultdict[Device, list[int]] = defaultdict(list)
@@ -82,9 +89,10 @@ class UnitSums:
             mixers[places[UnitId("mixer", i)]].append(i)
         found: dict[Device, Sums] = {}
         pooled = self._pooled(placement)
-        for device in {*places.values(), *passing}:
+        home = placement.home
+        for device in {*placement.devices, *passing}:
             more, biases = pooled.get(device, (0, 0))
-            tables = self._table_bytes(mixers[device] if isinstance(device, Gpu) else None)
+            tables = self._table_bytes(mixers[device] if isinstance(device, Gpu) else None if device == home else [])
             found[device] = (
                 weights[device] + more,
                 derived[device] + tables + biases,
@@ -105,12 +113,11 @@ class UnitSums:
         kinds: dict[Device, list[int]] = {}
         places = placement.places
         for unit, (cpu, gpu) in self._weights.items():
-            device = places[unit]
-            mine = kinds.setdefault(device, [0, 0, 0])
-            mine[_COLOURS.get(unit.kind, 2)] += gpu if isinstance(device, Gpu) else cpu
-        for tensor in self._shared_weights:
-            for device in {places[unit] for unit in tensor.units}:
-                kinds.setdefault(device, [0, 0, 0])[2] += tensor.gpu if isinstance(device, Gpu) else tensor.cpu
+            nbytes = gpu if isinstance(places[unit], Gpu) else cpu
+            for device, part in placement.dealt(unit, nbytes).items():
+                kinds.setdefault(device, [0, 0, 0])[_COLOURS.get(unit.kind, 2)] += part
+        for device, part in self._added({}, self._shared_weights, placement).items():
+            kinds.setdefault(device, [0, 0, 0])[2] += part
         for card, (more, _) in self._pooled(placement).items():
             kinds.setdefault(card, [0, 0, 0])[1] += more
         return {device: (one[0], one[1], one[2]) for device, one in kinds.items()}
@@ -151,16 +158,31 @@ class UnitSums:
         return sums, shared
 
     @staticmethod
-    def _added(
-        sums: Mapping[UnitId, tuple[int, int]], shared: list[_Tensor], places: Mapping[UnitId, Device]
-    ) -> defaultdict[Device, int]:
+    def _added(sums: Mapping[UnitId, tuple[int, int]], shared: list[_Tensor], placement: Placement) -> defaultdict[Device, int]:
         found: defaultdict[Device, int] = defaultdict(int)
-        for unit, (cpu, gpu) in sums.items():
-            device = places[unit]
-            found[device] += gpu if isinstance(device, Gpu) else cpu
+        places = placement.places
+        if not placement.spreads:
+            for unit, (cpu, gpu) in sums.items():
+                device = places[unit]
+                found[device] += gpu if isinstance(device, Gpu) else cpu
+        dealt: dict[int, tuple[UnitId, int]] = {}  # by spread: one unit that has it, and the bytes of all
+        for unit, (cpu, gpu) in sums.items() if placement.spreads else ():
+            spread, device = placement.spread_of(unit), places[unit]
+            if spread is None:
+                found[device] += gpu if isinstance(device, Gpu) else cpu
+            else:
+                dealt[id(spread)] = unit, dealt.get(id(spread), (unit, 0))[1] + cpu
+        for unit, nbytes in dealt.values():
+            for device, part in placement.dealt(unit, nbytes).items():
+                found[device] += part
         for tensor in shared:
-            for device in {places[unit] for unit in tensor.units}:
-                found[device] += tensor.gpu if isinstance(device, Gpu) else tensor.cpu
+            parts: dict[Device, int] = {}  # once on each device; of what its units have there the largest
+            for unit in tensor.units:
+                nbytes = tensor.gpu if isinstance(places[unit], Gpu) else tensor.cpu
+                for device, part in placement.dealt(unit, nbytes).items():
+                    parts[device] = max(part, parts.get(device, 0))
+            for device, part in parts.items():
+                found[device] += part
         return found
 
     def _cache(self, placement: Placement) -> dict[int, tuple[tuple[int, int], tuple[int, int]]]:
@@ -179,8 +201,10 @@ class UnitSums:
         slots, _ = plan_slots(self._spec, self._full.snapshot_budget)
         found: defaultdict[Device, int] = defaultdict(int)
         for layer, nbytes in self._states.items():
-            device = placement.places[UnitId("state", layer)]
-            found[device] += (slots + isinstance(device, Gpu)) * nbytes
+            unit = UnitId("state", layer)
+            n = slots + isinstance(placement.places[unit], Gpu)
+            for device, part in placement.dealt(unit, n * nbytes).items():
+                found[device] += part
         return found
 
     def _passing(self, places: Mapping[UnitId, Device], beside: Mapping[UnitId, Device]) -> dict[Device, int]:

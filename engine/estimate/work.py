@@ -31,7 +31,7 @@ from engine.program.lane_ops import (
 )
 from engine.program.lane_transfer import LaneTransfer
 from engine.program.meetings import meetings
-from engine.program.outline import outline_lanes
+from engine.program.outline import outline
 from engine.quants.formats import BY_ID, BY_NAME
 
 Style = Literal["cpu", "gpu"]
@@ -104,7 +104,7 @@ class ModelWork:
         places = tuple((unit, device) for unit in units_of(self._spec))
         placement = Placement(places, self._options.k_type, self._options.v_type, WorkerPlan((-1,)))
         rows = 1 if phase == "decode" else self.rows
-        (lane,) = outline_lanes(self._graph, placement, phase, rows)
+        (lane,) = outline(self._graph, placement, phase, rows)
         shape_of = {block.index: self.shapes[block.index] for block in self._spec.blocks}
         meets = meetings(lane.ops) if style == "cpu" else (True,) * len(lane.ops)
         found: dict[tuple[UnitKind, Shape], list[OpWork]] = {}

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import psutil
 
+from engine.hardware import sysfs
 from engine.hardware.gpus import GpuInfo, find_gpus
 
 
@@ -45,20 +46,25 @@ class Machine:
         if not self.nodes:
             object.__setattr__(self, "nodes", (NodeInfo(0, "", self.ram_bytes, self.ram_free, os.cpu_count() or 1),))
 
+    @property
+    def node_numbers(self) -> tuple[int, ...]:
+        """The numbers of its nodes."""
+        return tuple(one.node for one in self.nodes)
+
     def node(self, number: int) -> NodeInfo | None:
         """The node of that number, if there is one."""
         return next((one for one in self.nodes if one.node == number), None)
 
 
-def this_machine(env: Mapping[str, str] = os.environ, root: Path = Path("/")) -> Machine:
-    """What this machine has now; GPUs even where they cannot be computed on, which `problem` says.
+def this_machine(env: Mapping[str, str] = os.environ, root: Path | None = None) -> Machine:
+    """What this machine has now; GPUs even where they cannot be computed on, which `problem` says. root: see `live_root`.
 
     Raises:
         InvalidRequest: see `find_gpus`.
     """
     memory, gpus = psutil.virtual_memory(), find_gpus(env)
     ram, free = int(memory.total), int(memory.available)
-    return Machine(ram, free, gpus.found, gpus.problem, nodes_of(root, ram, free))
+    return Machine(ram, free, gpus.found, gpus.problem, nodes_of(sysfs.live_root() if root is None else root, ram, free))
 
 
 def machine_fingerprint(machine: Machine) -> str:

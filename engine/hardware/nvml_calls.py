@@ -127,6 +127,28 @@ def _ecc(handle: Any) -> Values:
     return {"ecc_errors": pynvml.nvmlDeviceGetTotalEccErrors(handle, uncorrected, since_start)}
 
 
+MOST_NVLINKS = 18
+"""Of a card, on the boards that have most."""
+
+
+def _nvlinks(handle: Any) -> Values:
+    up = down = 0
+    for link in range(MOST_NVLINKS):
+        try:
+            state = pynvml.nvmlDeviceGetNvLinkState(handle, link)
+        except pynvml.NVMLError as error:
+            if not link or error.value not in (*UNSUPPORTED, pynvml.NVML_ERROR_INVALID_ARGUMENT):
+                raise
+            break
+        up, down = up + bool(state), down + (not state)
+    return {"nvlinks": up, "nvlinks_down": down}
+
+
+def _capability(handle: Any) -> Values:
+    major, minor = pynvml.nvmlDeviceGetCudaComputeCapability(handle)
+    return {"compute_capability": f"{major}.{minor}"}
+
+
 def _one(field: str, ask: Callable[[Any], Any]) -> Callable[[Any], Values]:
     return lambda handle: {field: ask(handle)}
 
@@ -182,6 +204,12 @@ CALLS = (
         ("bar1_total_bytes",),
         lambda handle: {"bar1_total_bytes": pynvml.nvmlDeviceGetBAR1MemoryInfo(handle).bar1Total},
     ),
+    Call(
+        "persistence", "once", ("persistence",), lambda handle: {"persistence": bool(pynvml.nvmlDeviceGetPersistenceMode(handle))}
+    ),
+    Call("instances", "once", ("mig",), lambda handle: {"mig": bool(pynvml.nvmlDeviceGetMigMode(handle)[0])}),
+    Call("compute capability", "once", ("compute_capability",), _capability),
+    Call("links between cards", "once", ("nvlinks", "nvlinks_down"), _nvlinks),
     Call(
         "memory",
         "often",

@@ -43,6 +43,8 @@ class GpuSample:
     margin_c: degrees before it slows down. slow_reasons: why its clock is low now, for people; () when it is not.
     link_*_max: what card and slot can both do; link_generation_card_max: the card alone. Generation falls while idle.
     link_read_bytes_per_s, link_write_bytes_per_s: to and from the card, by the driver; only while asked for.
+    persistence: the driver keeps it ready while nobody uses it. mig: it is split into instances. compute_capability: `9.0`.
+    nvlinks: direct links to other cards that work; nvlinks_down: those that do not.
     """
 
     key: str
@@ -87,6 +89,11 @@ class GpuSample:
     link_write_bytes_per_s: float | None = None
     ecc_errors: int | None = None
     bar1_total_bytes: int | None = None
+    persistence: bool | None = None
+    mig: bool | None = None
+    compute_capability: str | None = None
+    nvlinks: int | None = None
+    nvlinks_down: int | None = None
     processes: tuple[GpuProcess, ...] | None = None
     missing: Missing = ()
 

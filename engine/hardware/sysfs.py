@@ -12,6 +12,11 @@ _MOST = 1 << 20
 """Bytes that are read of a file; the largest one that we read, cpuinfo of 512 processors, is smaller."""
 
 
+def live_root() -> Path:
+    """Below which /proc and /sys of this machine lie. LAYERDECK_ROOT: below which those of a machine lie that tests pretend."""
+    return Path(os.environ.get("LAYERDECK_ROOT", "/"))
+
+
 def text(path: Path | str) -> str | None:
     """The file's text without white space around it; None when it cannot be read."""
     raw = read(path)

@@ -24,7 +24,7 @@ _MAX_THREADS = 8
 
 def topology() -> Topology:
     """This machine, for this thread. Read once for each set of processors that it may run on."""
-    return _live(tuple(sorted(os.sched_getaffinity(0))))
+    return _live(sysfs.live_root(), tuple(sorted(os.sched_getaffinity(0))))
 
 
 def forget_topology() -> None:
@@ -33,8 +33,8 @@ def forget_topology() -> None:
 
 
 @functools.lru_cache(maxsize=8)
-def _live(allowed: tuple[int, ...]) -> Topology:
-    return read_topology(Path("/"), allowed)
+def _live(root: Path, allowed: tuple[int, ...]) -> Topology:
+    return read_topology(root, allowed)
 
 
 def read_topology(root: Path, allowed: tuple[int, ...] | None = None) -> Topology:

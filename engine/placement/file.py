@@ -2,11 +2,12 @@
 
     {"layerdeck": "placement", "version": 1, "model": {"architecture": "qwen3moe", "fingerprint": "..."},
      "k_type": "f16", "v_type": "f16", "units": {"embed": "numa0", "mixer.0": "gpu0", ...},
-     "pools": {"experts.4": {"gpu1": [3, 17]}},
+     "pools": {"experts.4": {"gpu1": [3, 17]}}, "spreads": {"experts.5": {"split": {"numa0": 1, "numa1": 1}}},
      "rules": {"tool": "llama.cpp", "words": ["-ngl", "99"], "text": "-ngl 99"}}
 
 Types of the cache that it does not name are those of the options. Who works is not in it: teams are made for the machine at hand.
-`pools`, where there are any, are copies of single experts on GPUs, see `Pool`. `rules` is there when the placement was made from
+`pools`, where there are any, are copies of single experts on GPUs, see `Pool`; `spreads` are of units that lie on several nodes
+of memory, see `engine.placement.spread`. `rules` is there when the placement was made from
 them; a file with nothing else is for any model, and its rules are resolved when it is used.
 """
 
@@ -24,6 +25,7 @@ from engine.arch.units import UnitId, UnitKind
 from engine.errors import PlacementError
 from engine.hardware.gpus import GpuInfo
 from engine.placement.options import KV_TYPES, KvType, LoadOptions
+from engine.placement.over_nodes import spreads_from_json, spreads_to_json
 from engine.placement.placement import Device, Gpu, Numa, Placement, Pool, plan_workers, units_of
 from engine.placement.pools import check_pools, pools_from_json, pools_to_json
 
@@ -59,6 +61,7 @@ def to_json(placement: Placement, spec: ModelSpec, rules: Rules | None = None, *
         **({"k_type": placement.k_type, "v_type": placement.v_type} if types else {}),
         "units": {str(unit): str(device) for unit, device in placement.units},
         **({"pools": pools_to_json(placement.pools)} if placement.pools else {}),
+        **({"spreads": spreads} if (spreads := spreads_to_json(placement)) else {}),
     }
     return _text(value, rules)
 
@@ -75,7 +78,7 @@ def _text(value: dict[str, Any], rules: Rules | None) -> str:
 
 
 def from_json(
-    text: str, spec: ModelSpec, gpus: Sequence[GpuInfo], options: LoadOptions, where: str, n_nodes: int = 1
+    text: str, spec: ModelSpec, gpus: Sequence[GpuInfo], options: LoadOptions, where: str, nodes: Sequence[int] = (0,)
 ) -> Placement:
     """The placement of a file for this model on a machine with these GPUs and nodes of memory; where: names the file in errors.
 
@@ -91,13 +94,14 @@ def from_json(
             "another model of this architecture" if other == spec.architecture else f"a model of architecture {str(other)[:40]!r}"
         )
         raise PlacementError(f"{where}: this placement was made for {kind}; make one for this model")
-    units = _units(value.get("units"), spec, gpus, where, n_nodes)
+    units = _units(value.get("units"), spec, gpus, where, nodes)
     placement = Placement(
         tuple((unit, units[unit]) for unit in units_of(spec)),
         _kv_type(value.get("k_type", options.k_type), where),
         _kv_type(value.get("v_type", options.v_type), where),
         plan_workers(options.n_threads, options.cores),
         pools_from_json(value.get("pools", {}), where),
+        spreads_from_json(value.get("spreads", {}), units_of(spec), nodes, where),
     )
     check_caches(placement, where)
     check_pools(placement, spec, where)
@@ -150,9 +154,9 @@ def check_caches(placement: Placement, where: str) -> None:
             raise PlacementError(f"{where}: {unit} is on {device} and {mixer} on {places.get(mixer)}; put both on one device")
 
 
-def device_names(gpus: Sequence[GpuInfo]) -> str:
+def device_names(gpus: Sequence[GpuInfo], nodes: Sequence[int] = (0,)) -> str:
     """What there is, for messages."""
-    return ", ".join(("numa0", *(f"gpu{one.index}" for one in gpus)))
+    return ", ".join((*(f"numa{node}" for node in nodes), *(f"gpu{one.index}" for one in gpus)))
 
 
 def _object(text: str, where: str) -> dict[str, Any]:
@@ -168,21 +172,18 @@ def _object(text: str, where: str) -> dict[str, Any]:
     return value
 
 
-def _units(value: Any, spec: ModelSpec, gpus: Sequence[GpuInfo], where: str, n_nodes: int) -> dict[UnitId, Device]:
+def _units(value: Any, spec: ModelSpec, gpus: Sequence[GpuInfo], where: str, nodes: Sequence[int]) -> dict[UnitId, Device]:
     if not isinstance(value, dict):
         raise PlacementError(f"{where}: it has no units; correct the file")
-    there: set[Device] = {*map(Numa, range(n_nodes)), *(Gpu(one.index) for one in gpus)}
+    there: set[Device] = {*map(Numa, nodes), *(Gpu(one.index) for one in gpus)}
     known, found = set(units_of(spec)), {}
     for name, text in value.items():
         unit, device = _unit(name, where), _device(text, where)
         if unit not in known:
             raise PlacementError(f"{where}: this model has no unit {name[:40]!r}; make a placement for this model")
-        if isinstance(device, Numa) and device not in there:
-            raise PlacementError(
-                f"{where}: {unit} is on {device}; this version runs a model on one node of memory and on GPUs: put it on numa0"
-            )
         if device not in there:
-            raise PlacementError(f"{where}: {unit} is on {device}, which is not there; this machine has {device_names(gpus)}")
+            names = device_names(gpus, nodes)
+            raise PlacementError(f"{where}: {unit} is on {device}, which is not there; this machine has {names}")
         found[unit] = device
     missing = next((unit for unit in units_of(spec) if unit not in found), None)
     if missing is not None:

@@ -14,6 +14,11 @@ StreamExperts = Literal["auto", "on", "off"]
 """Whether long chunks of prompts bring experts that lie in the machine's memory to a GPU: where it is faster, always, never."""
 
 
+NodeChoice = Literal["auto", "copied", "mapped"]
+"""Whether weights are copied to the nodes of memory where they shall lie, on machines with several: where there is room, always,
+never."""
+
+
 @dataclass(frozen=True, slots=True)
 class LoadOptions:
     """How a model is loaded. n_threads 0: one per core this process may use; n_ctx 0: min(model's context, 8192).
@@ -23,6 +28,7 @@ class LoadOptions:
     placement: what lies on which device: flags or rules of another tool, a placement as JSON, or the path of a file with any of
     them; empty: everything in the machine's memory.
     snapshot_bytes: what states to go back to may take, in models that have states; 0: 5 % of the memory, 4 GiB at most.
+    node_memory: see `NodeChoice`.
     overrides: keys of the file (the architecture's name may be left out) with values used in place of what it says.
     """
 
@@ -39,3 +45,4 @@ class LoadOptions:
     stream_experts: StreamExperts = "auto"
     overrides: tuple[tuple[str, bool | int | float | str], ...] = ()
     cores: tuple[int, ...] = ()
+    node_memory: NodeChoice = "auto"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from engine.arch.spec import BlockSpec, DeltaNet, ModelSpec, MoeFfn
 from engine.arch.units import UnitId, UnitKind
@@ -12,6 +12,7 @@ from engine.errors import InvalidRequest, PlacementError
 from engine.hardware.topology_read import topology
 from engine.hardware.worker_plan import NOT_PINNED, plan_cores
 from engine.placement.options import KvType, LoadOptions
+from engine.placement.spread import Spread, nodes_in, shared
 from engine.placement.threads import MAX_THREADS
 
 
@@ -80,17 +81,32 @@ class Pool:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Unit -> device, the types of the KV cache, who works, and pools of experts, one a layer at most."""
+    """Unit -> device, the types of the KV cache, who works, and pools of experts, one a layer at most.
+
+    spreads: of units that lie on several nodes of memory; their device is the first of these. See `spread_of`.
+    nodes: of memory that are in use, ascending.
+    """
 
     units: tuple[tuple[UnitId, Device], ...]
     k_type: KvType
     v_type: KvType
     workers: WorkerPlan
     pools: tuple[Pool, ...] = ()
+    spreads: tuple[tuple[UnitId, Spread], ...] = ()
+    nodes: tuple[int, ...] = field(init=False, repr=False, compare=False)
     _places: dict[UnitId, Device] = field(init=False, repr=False, compare=False)
+    _spreads: dict[UnitId, Spread] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_places", dict(self.units))
+        places = dict(self.units)
+        nodes = {device.node for device in places.values() if isinstance(device, Numa)}
+        homes = {id(one): (Numa(one.nodes[0]), one.nodes) for _, one in self.spreads}
+        counting = {unit: one for unit, one in self.spreads if places.get(unit) == homes[id(one)][0]}
+        for one in {id(one): one for one in counting.values()}.values():
+            nodes.update(homes[id(one)][1])
+        object.__setattr__(self, "_places", places)
+        object.__setattr__(self, "_spreads", counting)
+        object.__setattr__(self, "nodes", tuple(sorted(nodes)))
 
     def device_of(self, unit: UnitId) -> Device:
         """The device that `unit` lies on.
@@ -109,6 +125,35 @@ class Placement:
             return None
         return next((pool for pool in self.pools if pool.layer == layer), None)
 
+    def spread_of(self, unit: UnitId) -> Spread | None:
+        """How a unit lies over several nodes; None: on one device. One that was moved elsewhere since is not spread any more."""
+        return self._spreads.get(unit)
+
+    def nodes_of(self, unit: UnitId) -> tuple[int, ...]:
+        """The nodes of memory that a unit lies on, none on a GPU."""
+        device = self._places.get(unit)
+        return nodes_in(self.spread_of(unit), device.node) if isinstance(device, Numa) else ()
+
+    def dealt(self, unit: UnitId, nbytes: int) -> Mapping[Device, int]:
+        """Bytes of a unit by device: all on its own, or those of each node that it is spread over."""
+        device = self.device_of(unit)
+        if not self.spreads or not isinstance(device, Numa):
+            return {device: nbytes}
+        return {Numa(node): n for node, n in shared(nbytes, self.spread_of(unit), device.node).items()}
+
+    @property
+    def home(self) -> Numa:
+        """The node of what is nobody's alone: buffers between ops, tables; the first one in use."""
+        return Numa(min(self.nodes, default=0))
+
+    @property
+    def joined(self) -> Placement:
+        """The placement as though all nodes of memory were the home."""
+        home = self.home
+        if all(device == home or isinstance(device, Gpu) for _, device in self.units):
+            return self
+        return replace(self, units=tuple((unit, home if isinstance(one, Numa) else one) for unit, one in self.units), spreads=())
+
     @property
     def places(self) -> Mapping[UnitId, Device]:
         """The devices by unit."""
@@ -117,7 +162,7 @@ class Placement:
     @property
     def devices(self) -> tuple[Device, ...]:
         """The devices in use, sorted."""
-        return tuple(sorted({device for _, device in self.units}))
+        return tuple(sorted({device for _, device in self.units} | set(map(Numa, self.nodes))))
 
 
 def units_of(spec: ModelSpec) -> tuple[UnitId, ...]:

@@ -64,10 +64,9 @@ def resolve_source(
     file: GgufFile,
     gpus: Sequence[GpuInfo],
     options: LoadOptions,
-    n_nodes: int = 1,
+    nodes: Sequence[int] = (0,),
 ) -> Resolution:
-    """The placement that a source means for this model on a machine with these GPUs. n_nodes: of memory, that units may lie on:
-    more than one where it is planned, not loaded.
+    """The placement that a source means for this model on a machine with these GPUs and nodes of memory.
 
     Raises:
         PlacementError: it means none; one sentence. InvalidRequest: see `plan_workers`.
@@ -78,7 +77,7 @@ def resolve_source(
     rules = rules_of(text, where)
     if rules is not None and not has_units(text, where):
         return parse_kept(rules, where).resolve(spec, graph, file, gpus, options)
-    placement = from_json(text, spec, gpus, options, where, n_nodes)
+    placement = from_json(text, spec, gpus, options, where, nodes)
     places = dict(placement.units)
     tensors = {use.name: name_of(places[use.unit]) for use in reversed(tensor_uses(graph))}
     return Resolution(tensors, placement)

@@ -94,6 +94,17 @@ class Weight:
 
 
 @dataclass(frozen=True, slots=True)
+class Part:
+    """What the workers of one node do of an op: rows [first, end) of each of its matrices, of LaneExpertsDown columns.
+
+    Parts of one op run side by side. ranges: () where the op has no matrices.
+    """
+
+    node: int
+    ranges: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class LaneEmbed:
     """out[r] = row token_ids[r] of weight, times scale."""
 
@@ -126,6 +137,7 @@ class LanePrepare:
     weights: tuple[str, ...]
     out_rows: bool
     slots: int = 1  # rows of the source per row of the step
+    part: Part | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +154,7 @@ class LaneLinear:
     epilogue: Literal["store", "add"] | Act
     out_rows: bool
     softcap: float = 0.0  # with `store`: softcap * tanh(product / softcap)
+    part: Part | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +193,7 @@ class LaneExpertsUp:
     gate_bias: str | None = None
     up_bias: str | None = None
     pooled: bool = False
+    part: Part | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,6 +212,7 @@ class LaneExpertsDown:
     beside: Buffer | None = None
     share: Buffer | None = None
     pooled: bool = False
+    part: Part | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,13 +269,14 @@ class LaneDelta:
 
 @dataclass(frozen=True, slots=True)
 class LaneAdd:
-    """x += y, or x += sigmoid(share) * y."""
+    """x += y, or x += sigmoid(share) * y. more: on the CPU another summand, with a factor of 1."""
 
     unit: UnitId
     x: Buffer
     y: Buffer
     out_rows: bool
     share: Buffer | None = None
+    more: Buffer | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,6 +300,8 @@ class LaneRows:
     out: Buffer
 
 
+LaneSpread = LanePrepare | LaneLinear | LaneExpertsUp | LaneExpertsDown
+"""Ops that may be a part of one."""
 LaneExperts = LaneRoute | LaneExpertsUp | LaneExpertsDown
 LaneMixing = LanePosition | LaneAttend | LaneLatent | LaneDelta
 LanePointwise = LaneEmbed | LaneNorm | LanePrepare | LaneAdd | LaneGatedAct | LaneRows
@@ -337,7 +355,7 @@ def reads(op: LaneOp) -> tuple[Buffer, ...]:
         case LaneDelta():
             return (op.x, op.z, op.beta, op.alpha)
         case LaneAdd():
-            return (op.x, op.y, *(() if op.share is None else (op.share,)))
+            return (op.x, op.y, *(one for one in (op.share, op.more) if one is not None))
         case LaneGatedAct():
             return (op.gate, op.up)
         case LaneSend() | LaneRecv() | LaneChosen() | LaneTell():

@@ -26,9 +26,9 @@ from engine.program.lane_ops import (
     writes,
 )
 from engine.program.lane_transfer import LaneChosen, LaneTell
-from engine.program.meetings import in_order, meetings
+from engine.program.meetings import all_meetings, in_order
 from engine.program.memory import ALIGN, Life, lay_out
-from engine.program.outline import LaneOutline, check_nodes, outline, outline_buckets
+from engine.program.outline import LaneOutline, outline, outline_buckets
 from engine.program.plan import Lane, Plan, Slot, SlotKind
 from engine.quants.formats import BY_ID
 from kernels_pyx.executor import act_row_bytes, partial_floats, routes_bytes
@@ -60,7 +60,6 @@ def lower_buckets(
     Raises:
         PlacementError: see `outline`.
     """
-    check_nodes(graph, placement)
     sketches = outline_buckets(graph, placement, phase, buckets)
     return tuple(lower_lanes(one, phase, rows, types, f32=f32) for one, rows in zip(sketches, buckets, strict=True))
 
@@ -87,7 +86,7 @@ def _ordered(sketch: LaneOutline, act_of: ActsOf) -> tuple[LaneOp, ...]:
 
 def _lane(sketch: LaneOutline, ops: tuple[LaneOp, ...], stay: Stay, max_rows: int, act_of: ActsOf) -> Lane:
     on_gpu = isinstance(sketch.device, Gpu)
-    meets = (True,) * len(ops) if on_gpu else meetings(ops)
+    meets, team_meets = ((True,) * len(ops), ()) if on_gpu else all_meetings(ops)
     turns = tuple(accumulate(meets, initial=0))  # ops of one turn run side by side
     first, last = touched(ops)
     for name, begin, end in joined_lives(ops) if on_gpu else ():
@@ -105,7 +104,7 @@ def _lane(sketch: LaneOutline, ops: tuple[LaneOp, ...], stay: Stay, max_rows: in
     lives = [Life(name, slot.nbytes, turns[first[name]], turns[last[name]]) for name, slot in slots.items()]
     layout = lay_out(lives, GPU_ALIGN if on_gpu else ALIGN)
     placed = {name: _placed(slot, layout.offsets[name], first[name], last[name]) for name, slot in slots.items()}
-    return Lane(sketch.device, ops, meets, placed, layout.nbytes, sketch.logits)
+    return Lane(sketch.device, ops, meets, placed, layout.nbytes, sketch.logits, team_meets if any(team_meets) else ())
 
 
 def _words(ops: Sequence[LaneOp]) -> frozenset[str]:

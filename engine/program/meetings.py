@@ -15,6 +15,7 @@ from engine.program.lane_ops import (
     LaneOp,
     LanePrepare,
     LaneRoute,
+    LaneSpread,
     reads,
     writes,
 )
@@ -39,10 +40,16 @@ def in_order(ops: Sequence[LaneOp]) -> tuple[LaneOp, ...]:
 
 def meetings(ops: Sequence[LaneOp]) -> tuple[bool, ...]:
     """For each op, whether all workers must be done with it and those before it when the next one starts."""
+    return all_meetings(ops)[0]
+
+
+def all_meetings(ops: Sequence[LaneOp]) -> tuple[tuple[bool, ...], tuple[bool, ...]]:
+    """The same, and for each op that is a node's part whether the workers of that node must be done with theirs, others not."""
     meets: list[bool] = []
-    beside: list[LaneOp] = []  # since the last meeting
+    of_team: set[int] = set()
+    beside: list[tuple[int, LaneOp]] = []  # since the last meeting
     for i, op in enumerate(ops):
-        beside.append(op)
+        beside.append((i, op))
         later = ops[i + 1] if i + 1 < len(ops) else None
         if isinstance(op, LaneSend | LaneRecv):  # no work: each worker tells or waits for itself
             beside.pop()
@@ -54,10 +61,20 @@ def meetings(ops: Sequence[LaneOp]) -> tuple[bool, ...]:
         if isinstance(op, LaneHeads) and not op.sync:
             meets.append(False)
             continue
-        meets.append(later is not None and (apart or any(_touch(one, later) for one in beside)))
+        before = [] if later is None else [at for at, one in beside if _touch(one, later)]
+        node = None if later is None else _node(later)
+        if before and not apart and node is not None and all(_node(ops[at]) == node for at in before):
+            of_team.add(before[-1])
+            before = []
+        meets.append(later is not None and (apart or bool(before)))
         if meets[-1]:
             beside = []
-    return tuple(meets)
+    return tuple(meets), tuple(i in of_team and not meets[i] for i in range(len(ops)))
+
+
+def _node(op: LaneOp) -> int | None:
+    """The node whose workers do the op, if it is a part of one."""
+    return op.part.node if isinstance(op, LaneSpread) and op.part is not None else None
 
 
 def _by_depth(ops: Sequence[LaneOp]) -> list[LaneOp]:
@@ -67,8 +84,17 @@ def _by_depth(ops: Sequence[LaneOp]) -> list[LaneOp]:
     return [ops[i] for i in sorted(range(len(ops)), key=lambda i: depths[i])]
 
 
+def _parts_of_one(a: LaneOp, b: LaneOp) -> bool:
+    """Whether two linear ops are parts of one on two nodes: they write to different places of the same rows."""
+    if not isinstance(a, LaneLinear) or not isinstance(b, LaneLinear) or None in (_node(a), _node(b)):
+        return False
+    return _node(a) != _node(b) and (a.unit, a.source, a.acts) == (b.unit, b.source, b.acts)
+
+
 def _touch(a: LaneOp, b: LaneOp) -> bool:
     """Whether the order of two ops matters."""
+    if _parts_of_one(a, b):
+        return False
     written = {buffer.name for buffer in writes(a)}
     return bool(written & {buffer.name for buffer in (*reads(b), *writes(b))}) or bool(
         {buffer.name for buffer in reads(a)} & {buffer.name for buffer in writes(b)}

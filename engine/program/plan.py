@@ -8,7 +8,7 @@ from typing import Literal
 from engine.graph.ops import Buffer
 from engine.placement.placement import Device, Gpu
 from engine.program.fuse import Phase
-from engine.program.lane_ops import LaneOp, reads, writes
+from engine.program.lane_ops import LaneOp, LaneSpread, reads, writes
 from engine.program.lane_transfer import LaneRecv, LaneSend
 
 SlotKind = Literal["f32", "i32", "acts", "partials", "routes"]
@@ -42,7 +42,8 @@ class Slot:
 class Lane:
     """The ops of one device, in order, and its buffers by name. meets: for each op, whether all workers meet after it.
 
-    logits: the buffer that the step gives back, which has no slot; None where another lane makes it.
+    logits: the buffer that the step gives back, which has no slot; None where another lane makes it. team_meets: for each op that
+    is a node's part, whether the workers of that node meet after it; () where there are none.
     """
 
     device: Device
@@ -51,6 +52,7 @@ class Lane:
     slots: dict[str, Slot]
     arena_bytes: int
     logits: Buffer | None
+    team_meets: tuple[bool, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +131,9 @@ def _line(op: LaneOp) -> str:
         return f"{name} {_names(op.buffers)} -> {op.to} ({op.flag})"
     if isinstance(op, LaneRecv):
         return f"{name} {op.source} ({op.flag}) -> {_names(op.buffers)}"
-    return f"{name} {_names(reads(op))} -> {_names(writes(op))}"
+    part = op.part if isinstance(op, LaneSpread) else None
+    where = "" if part is None else f" (node {part.node}{''.join(f', {first}:{end}' for first, end in part.ranges)})"
+    return f"{name} {_names(reads(op))} -> {_names(writes(op))}{where}"
 
 
 def _names(buffers: tuple[Buffer, ...]) -> str:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from functools import partial
 
 from engine.errors import OutOfDeviceMemory
 from engine.estimate.memory import Estimator
@@ -21,11 +22,14 @@ from engine.runtime.derived import DerivedWeights, derived_parts, head_bytes
 from engine.runtime.descriptor import Memory
 from engine.runtime.executor import Executor
 from engine.runtime.kv_cache import KvCache
+from engine.runtime.on_nodes import bring_to_nodes, cache_holdings_on, keep_caches, notes_of, spreading_of, weight_holdings
 from engine.runtime.owning import Owning
 from engine.runtime.placed import Placed
 from engine.runtime.residency import Holding
 from engine.runtime.source import Building, ModelSource
+from engine.runtime.spreading import Spreading
 from engine.runtime.states import StatePool, plan_slots
+from kernels_pyx.executor import AbortFlag
 
 
 def build(source: ModelSource, placement: Placement, building: Building, beside: Placed | None = None) -> Placed:
@@ -70,20 +74,81 @@ def _on_cpu(source: ModelSource, placement: Placement, building: Building, besid
     known = None if beside is None else beside.derived
     derived = DerivedWeights(source.weights, derived_parts(spec), building.abort, f32=source.f32, beside=known)
     choices = StepChoices(spec)
-    cpu = compile_lanes(source, placement, placement.workers, plans, derived, cache, states, choices, beside=beside)
-    undo.append(cpu.close)
     on_cpu = frozenset(source.types)
-    brought = bring_to_cpu(source, on_cpu, beside, building, lambda done, total: building.progress("weights", done, total))
-    home = placement.devices[0]
+    spreading = spread_here(source, placement, on_cpu, building, beside)
+    cpu = compile_lanes(
+        source, placement, placement.workers, plans, derived, cache, states, choices, beside=beside, spreading=spreading
+    )
+    undo.append(cpu.close)
+    keep_on_nodes(source, placement, cache, states, building, beside)
+    told = partial(building.progress, "weights")
+    brought = bring_to_cpu(source, on_cpu, beside, building, told, spreading)
+    home = placement.home
     holdings = (
-        Holding(home, "weights", bytes_of_tensors(source, on_cpu), mapped=True),
+        *weights_held(source, home, on_cpu, spreading),
         Holding(home, "derived", source.ropes.nbytes + derived.nbytes + turned_bytes(source, placement)),
-        *cache_holdings(home, cache, states),
+        *caches_held(home, cache, states, spreading),
         Holding(home, "workspace", cpu.workspace_bytes),
     )
     executor = Executor(source, plans, cpu, states, choices, building.steps)
     turned = turned_by_cpu(source.graph, placement)
-    return Placed(placement, executor, cpu, derived, cache, states, slots, holdings, on_cpu, turned, {}, moved_bytes=brought)
+    return Placed(
+        placement,
+        executor,
+        cpu,
+        derived,
+        cache,
+        states,
+        slots,
+        holdings,
+        on_cpu,
+        turned,
+        {},
+        notes_of(source, spreading, cpu),
+        moved_bytes=brought,
+        spreading=spreading,
+    )
+
+
+def spread_here(
+    source: ModelSource,
+    placement: Placement,
+    on_cpu: Collection[str],
+    building: Building,
+    beside: Placed | None,
+) -> Spreading | None:
+    """See `spreading_of`; what it moves is undone where the attempt fails."""
+    known = None if beside is None else beside.spreading
+    found = spreading_of(source, placement, bytes_of_tensors(source, on_cpu), known)
+    if found is not None and found.weights is not None:
+        building.undo.append(found.weights.undo)
+    return found
+
+
+def keep_on_nodes(
+    source: ModelSource, placement: Placement, cache: KvCache, states: StatePool, building: Building, beside: Placed | None
+) -> None:
+    """See `keep_caches`; shared ones go back where the attempt fails."""
+    if source.nodes is None:
+        return
+    nodes = source.nodes
+    before = None
+    if beside is not None:
+        before = beside.placement
+        building.undo.append(partial(keep_caches, nodes, before, beside.cache, beside.states, AbortFlag(), placement))
+    keep_caches(nodes, placement, cache, states, building.abort, before)
+
+
+def weights_held(source: ModelSource, home: Numa, on_cpu: Collection[str], spreading: Spreading | None) -> tuple[Holding, ...]:
+    """What the weights that the CPU reads take."""
+    if spreading is not None:
+        return weight_holdings(source, spreading, on_cpu)
+    return (Holding(home, "weights", bytes_of_tensors(source, on_cpu), mapped=True),)
+
+
+def caches_held(home: Numa, cache: KvCache, states: StatePool, spreading: Spreading | None) -> tuple[Holding, ...]:
+    """What caches and states on the CPU take."""
+    return cache_holdings(home, cache, states) if spreading is None else cache_holdings_on(spreading.placement, cache, states)
 
 
 def compile_lanes(
@@ -99,10 +164,11 @@ def compile_lanes(
     room: Callable[[int], Room] | None = None,
     weight_bytes: int = 0,
     beside: Placed | None = None,
+    spreading: Spreading | None = None,
 ) -> CpuPrograms:
-    """The CPU's part of the plans. room, weight_bytes: see `CpuPrograms`."""
+    """The CPU's part of the plans. room, weight_bytes: see `CpuPrograms`. spreading: over nodes of memory."""
     k_type, v_type = KV_TYPES.index(placement.k_type), KV_TYPES.index(placement.v_type)
-    memory = Memory(source.weights, derived, source.ropes, cache.layers, k_type, v_type, states, choices)
+    memory = Memory(source.weights, derived, source.ropes, cache.layers, k_type, v_type, states, choices, spreading)
     return CpuPrograms(
         plans,
         memory,
@@ -122,9 +188,12 @@ def bring_to_cpu(
     beside: Placed | None,
     building: Building,
     progress: Callable[[int, int], None],
+    spreading: Spreading | None = None,
 ) -> int:
     """Reads what the CPU did not read before into the machine's memory; its bytes. progress(done, total)."""
     new = names if beside is None else set(names) - beside.on_cpu
+    if spreading is not None:
+        return bring_to_nodes(source, spreading, names, new, building, progress)
     return source.weights.touch(new, progress, building.abort, building.pause)
 
 
@@ -152,9 +221,12 @@ def turned_bytes(source: ModelSource, placement: Placement) -> int:
 
 
 def owning_of(source: ModelSource, placed: Placed, earlier: Owning | None = None) -> Owning | None:
-    """What takes the weights that the CPU reads into memory of our own. earlier: what did so before, whose work goes on."""
+    """What takes the weights that the CPU reads into memory of our own. earlier: what did so before, whose work goes on.
+
+    None on several nodes of memory: there they are copied to begin with, or lie where their pages were faulted.
+    """
     shares = {name: share for name, share in shares_read(source.graph).items() if name in placed.on_cpu}
-    if not shares:
+    if not shares or placed.spreading is not None:
         if earlier is not None:
             earlier.close()
         return None

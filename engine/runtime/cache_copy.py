@@ -162,7 +162,9 @@ def _place(layer: int, placed: Placed) -> Device:
 
 
 def _moves(layer: int, now: Placed, then: Placed) -> bool:
-    return _place(layer, now) != _place(layer, then)
+    """From one node of memory to another the cache is the same memory, whose pages follow."""
+    places = _place(layer, now), _place(layer, then)
+    return places[0] != places[1] and any(isinstance(one, Gpu) for one in places)
 
 
 def _layer(spec: ModelSpec, layer: int, now: Placed, then: Placed) -> _Layer:

@@ -10,9 +10,11 @@ from engine.gguf.info import GgufFile
 from engine.graph.ops import Graph
 from engine.hardware.gpus import find_gpus
 from engine.hardware.machine import this_machine
+from engine.placement.file import has_units
 from engine.placement.options import LoadOptions
+from engine.placement.over_nodes import over_nodes
 from engine.placement.placement import Placement, default_placement
-from engine.placement.source import resolve_source
+from engine.placement.source import is_placement_file, read_source, resolve_source
 
 
 def choose_placement(file: GgufFile, spec: ModelSpec, graph: Graph, options: LoadOptions) -> tuple[Placement, tuple[str, ...]]:
@@ -21,15 +23,18 @@ def choose_placement(file: GgufFile, spec: ModelSpec, graph: Graph, options: Loa
     Raises:
         PlacementError: the options ask for one that means nothing here. InvalidRequest: a setting that means nothing.
     """
-    gpus = find_gpus()
+    gpus, machine = find_gpus(), this_machine()
     if options.placement:
         try:
-            found = resolve_source(options.placement, spec, graph, file, gpus.usable, options)
+            found = resolve_source(options.placement, spec, graph, file, gpus.usable, options, machine.node_numbers)
         except PlacementError as error:
             raise PlacementError(f"{error} ({gpus.problem})" if gpus.problem else str(error)) from error
-        return found.placement, found.differences + found.notes
+        text, where = read_source(options.placement)
+        ours = is_placement_file(text) and has_units(text, where)
+        placement = found.placement if ours else over_nodes(found.placement, machine)  # rules of others know one CPU
+        return placement, found.differences + found.notes
     if gpus.usable:
-        estimator = Estimator(spec, graph, file.tensors, options, this_machine())
+        estimator = Estimator(spec, graph, file.tensors, options, machine)
         return automatic_placement(spec, estimator, options), ()
     notes = (f"No GPU is used: {gpus.problem}.",) if gpus.found else ()
-    return default_placement(spec, options), notes
+    return over_nodes(default_placement(spec, options), machine), notes

@@ -6,7 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
+from engine.placement.placement import Placement
 from engine.program.lane_latent import LaneHeads, LaneLatentAttend, LaneLatentHeads, LaneLatentPosition
 from engine.program.lane_ops import (
     LaneAdd,
@@ -28,11 +30,12 @@ from engine.program.lane_ops import (
 from engine.program.lane_transfer import LaneChosen, LaneRecv, LaneSend, LaneTell
 from engine.program.plan import Lane
 from engine.runtime.descriptor import Descriptors, Flag, Kind, Memory, Row
+from engine.runtime.teams import Teams
 from kernels_pyx.executor import OP_DTYPE
 
 
 def describe(lane: Lane, memory: Memory, *, f32: bool) -> Descriptors:
-    """The descriptors of a lane. f32: linears take f32 activations.
+    """The descriptors of a lane, for one team, see `in_teams`. f32: linears take f32 activations.
 
     Raises:
         UnsupportedModel, GgufError: a tensor that no kernel takes, see `Weights`.
@@ -41,9 +44,19 @@ def describe(lane: Lane, memory: Memory, *, f32: bool) -> Descriptors:
     for i, op in enumerate(lane.ops):
         row = made.ops[i]
         row["act_offset"] = -1
-        flags = _DESCRIBE[type(op)](Row(row, lane, memory, f32, made.keep), op)
+        flags = _DESCRIBE[type(op)](Row(row, op, lane, memory, f32, made.keep), op)
         row["flags"] = flags | (Flag.SYNC if lane.meets[i] else 0)
     return made
+
+
+def in_teams(ops: npt.NDArray[np.void], lane: Lane, placement: Placement, teams: Teams) -> npt.NDArray[np.void]:
+    """The descriptors of a lane for these teams: which of them does each op, and whom its workers wait for after it."""
+    dealt = ops.copy()
+    for i, op in enumerate(lane.ops):
+        team = dealt[i]["team"] = teams.of_op(op, placement)
+        if lane.team_meets and lane.team_meets[i]:  # where nobody works on that node all do its part
+            dealt[i]["flags"] |= Flag.TEAM_SYNC if team else Flag.SYNC
+    return dealt
 
 
 def _embed(to: Row, op: LaneEmbed) -> Flag:
@@ -78,11 +91,15 @@ def _linear(to: Row, op: LaneLinear) -> Flag:
     flags = to.input(op.source, op.acts) | _late(op.out_rows) | _exact(to.f32)
     to.row["softcap"] = op.softcap
     for i, weight in enumerate(op.weights):
-        to.matrix(i, weight.weight, op.source.width)
+        first, end = (0, weight.out.width) if op.part is None else op.part.ranges[i]
+        begins = weight.first or 0
+        whole = weight.first is None and op.part is None
+        to.matrix(i, weight.weight, op.source.width, rows=None if whole else (begins + first, begins + end))
         to.output(i, weight.out)
-        to.bias(i, weight.bias)
-        if weight.first is not None:
-            to.part(i, weight.first, weight.out.width, weight.bias)
+        to.row["y_first"][i] = first
+        if weight.bias is not None:  # of these rows, or of all rows of the tensor
+            of_all = len(to.memory.weights.vector(weight.bias)) > weight.out.width
+            to.bias(i, weight.bias, first + (begins if of_all else 0))
     if op.epilogue == "store":
         return flags
     return flags | (Flag.ADD if op.epilogue == "add" else Flag.GATED | to.act(op.epilogue))
@@ -105,10 +122,14 @@ def _route(to: Row, op: LaneRoute) -> Flag:
 
 def _experts_up(to: Row, op: LaneExpertsUp) -> Flag:
     to.row["kind"], to.row["n_weights"] = Kind.EXPERTS_UP, 2
-    fused = op.gate == op.up
+    fused, width = op.gate == op.up, op.source.width
     for i, (name, bias) in enumerate(((op.gate, op.gate_bias), (op.up, op.up_bias))):
-        to.matrix(i, name, op.source.width, op.choice.n_experts, i if fused else 0, 2 if fused else 1)
-        to.bias(i, bias)
+        height = to.memory.weights.matrix(name, width).n_elements // width // op.choice.n_experts
+        begins = height // 2 if fused and i else 0
+        rows = None if op.part is None else op.part.ranges[i]
+        first, end = rows or (0, height // 2 if fused else height)
+        to.matrix(i, name, width, op.choice.n_experts, rows=(begins + first, begins + end))
+        to.biases(i, bias, op.choice.n_experts, rows)
     to.output(0, op.out)
     to.choice(op.choice)
     return to.input(op.source, op.acts) | _late(op.out_rows) | _exact(to.f32) | to.act(op.act)
@@ -116,7 +137,9 @@ def _experts_up(to: Row, op: LaneExpertsUp) -> Flag:
 
 def _experts_down(to: Row, op: LaneExpertsDown) -> Flag:
     to.row["kind"], to.row["n_weights"] = Kind.EXPERTS_DOWN, 1
-    to.matrix(0, op.down, op.source.width, op.choice.n_experts)
+    columns = None if op.part is None else op.part.ranges[0]
+    n_in = op.source.width if columns is None else to.memory.weights.tensor(op.down).shape[0]
+    to.matrix(0, op.down, n_in, op.choice.n_experts, columns=columns)
     to.bias(0, op.bias)
     to.output(0, op.out)
     to.choice(op.choice)
@@ -233,7 +256,11 @@ def _add(to: Row, op: LaneAdd) -> Flag:
     to.row["kind"], to.row["width"] = Kind.ADD, op.x.width
     to.put("x", op.y)
     to.output(0, op.x)
-    return _late(op.out_rows) | to.share(op.share)
+    flags = _late(op.out_rows) | to.share(op.share)
+    if op.more is not None:
+        to.put("x2", op.more)
+        flags |= Flag.BESIDE
+    return flags
 
 
 def _gated_act(to: Row, op: LaneGatedAct) -> Flag:

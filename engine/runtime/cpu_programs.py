@@ -15,10 +15,11 @@ from engine.placement.placement import Numa, WorkerPlan
 from engine.program.lane_ops import LaneOp
 from engine.program.plan import Lane, Plan
 from engine.runtime.cache_groups import BLOCK
-from engine.runtime.cpu_lane import describe
+from engine.runtime.cpu_lane import describe, in_teams
 from engine.runtime.descriptor import Descriptors, Memory
 from engine.runtime.kv_cache import allocate
 from engine.runtime.step import StepBatch
+from engine.runtime.teams import Teams
 from kernels_pyx.arena import Arena
 from kernels_pyx.executor import CpuProgram
 from kernels_pyx.pool import Pool
@@ -26,7 +27,7 @@ from kernels_pyx.pool import Pool
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """A lane and its program. max_rows: of the plan; made: the lane's descriptors, which do not depend on who works."""
+    """A lane and its program. max_rows: of the plan; made: the lane's descriptors, before it is known who works."""
 
     lane: Lane
     program: CpuProgram
@@ -40,6 +41,7 @@ class Team:
 
     pool: Pool
     compiled: tuple[Compiled | None, ...]
+    teams: Teams | None = None
 
 
 class Room(Protocol):
@@ -54,7 +56,7 @@ class Room(Protocol):
 
 
 class CpuPrograms:
-    """Used by one thread. lanes: by plan, None where the CPU has no part in it."""
+    """Used by one thread. lanes: by plan, None where the CPU has no part in it. teams: on several nodes of memory."""
 
     def __init__(
         self,
@@ -85,6 +87,9 @@ class CpuPrograms:
         why = "the working memory", "choose a smaller prefill chunk"
         self.arena = allocate(nbytes, *why) if self._room is None else self._room.arena
         self._memory = memory  # programs point into it
+        self._spreading = memory.spreading
+        self.teams = None if memory.spreading is None else memory.spreading.teams(workers)
+        workers = workers if self.teams is None else self.teams.workers
         shared = None if beside is None else beside.team
         if shared is not None and shared.cores != workers.cores:
             shared = None
@@ -98,12 +103,15 @@ class CpuPrograms:
                 self.compiled.append(None)
                 continue
             made = describe(lane, memory, f32=f32)
-            program = self._program(made, plan.max_rows, self._pool)
+            program = self._program(lane, made, plan.max_rows, self._pool, self.teams)
             self.compiled.append(Compiled(lane, program, plan.max_rows, made))
 
-    def _program(self, made: Descriptors, max_rows: int, pool: Pool) -> CpuProgram:
+    def _program(self, lane: Lane, made: Descriptors, max_rows: int, pool: Pool, teams: Teams | None) -> CpuProgram:
+        ops = made.ops
+        if teams is not None and self._spreading is not None:
+            ops = in_teams(ops, lane, self._spreading.placement, teams)
         return CpuProgram(
-            made.ops,
+            ops,
             self.arena,
             pool,
             max_rows=max_rows,
@@ -111,6 +119,7 @@ class CpuPrograms:
             n_blocks=self._n_blocks,
             n_states=self._memory.states.n_slots,
             keep=made.keep,
+            teams=None if teams is None else teams.of,
         )
 
     @property
@@ -130,21 +139,24 @@ class CpuPrograms:
         Raises:
             ValueError: the programs do not take them. OSError: no more threads. MemoryError.
         """
-        pool = Pool(workers.cores)
+        teams = None if self._spreading is None else self._spreading.teams(workers)
+        pool = Pool(workers.cores if teams is None else teams.workers.cores)
+
+        def renewed(one: Compiled | None) -> Compiled | None:
+            return one and replace(one, program=self._program(one.lane, one.made, one.max_rows, pool, teams))
+
         try:
-            found = tuple(
-                one if one is None else replace(one, program=self._program(one.made, one.max_rows, pool)) for one in self.compiled
-            )
+            found = tuple(map(renewed, self.compiled))
         except BaseException:
             pool.close()
             raise
-        return Team(pool, found)
+        return Team(pool, found, teams)
 
     def use(self, team: Team) -> None:
         """Between two steps: the next one is made by this team; the one before it ends. Nobody else may share the workers."""
         assert self._owns_team
         before, self._pool = self._pool, team.pool
-        self.compiled[:] = team.compiled
+        self.compiled[:], self.teams = team.compiled, team.teams
         before.close()
 
     def fill_tables(self, batch: StepBatch) -> npt.NDArray[np.int32]:

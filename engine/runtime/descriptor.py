@@ -12,13 +12,15 @@ import numpy.typing as npt
 
 from engine.arch.spec import Act, ClampedSwiglu, HeadMatrices, Mla, Norm
 from engine.graph.ops import Buffer
-from engine.program.lane_ops import Heads, Source
+from engine.program.lane_ops import Heads, LaneOp, Source
 from engine.program.lane_transfer import Choice
 from engine.program.plan import Lane
 from engine.runtime.choices import StepChoices
 from engine.runtime.derived import DerivedWeights
 from engine.runtime.kv_cache import LayerCache
+from engine.runtime.node_weights import Slice
 from engine.runtime.rope_table import RopeTables
+from engine.runtime.spreading import Spreading
 from engine.runtime.states import StatePool
 from engine.runtime.weights import Weights
 from kernels_pyx.executor import LOGITS
@@ -83,19 +85,20 @@ class Flag(IntFlag):
     TILED = 1 << 25
     JOINED = 1 << 26
     PAIRED = 1 << 27
+    TEAM_SYNC = 1 << 28
 
 
 @dataclass(slots=True)
 class Descriptors:
-    """The array, and the vectors it points to, which must live as long."""
+    """The array, and what it points to, which must live as long: vectors, memory of a node."""
 
     ops: npt.NDArray[np.void]
-    keep: list[npt.NDArray[Any]] = field(default_factory=list)
+    keep: list[Any] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Where the things lie that a lane's ops name."""
+    """Where the things lie that a lane's ops name. spreading: on a machine with several nodes of memory."""
 
     weights: Weights
     derived: DerivedWeights
@@ -105,17 +108,19 @@ class Memory:
     v_type: int
     states: StatePool
     choices: StepChoices | None = None
+    spreading: Spreading | None = None
 
 
 @dataclass(slots=True)
 class Row:
-    """One descriptor being filled."""
+    """One descriptor being filled, of an op of a lane."""
 
     row: Any
+    op: LaneOp
     lane: Lane
     memory: Memory
     f32: bool
-    keep: list[npt.NDArray[Any]]
+    keep: list[Any]
 
     def place(self, buffer: Buffer) -> tuple[int, int]:
         """Offset and stride in floats."""
@@ -140,25 +145,46 @@ class Row:
     def norm(self, prefix: str, norm: Norm) -> None:
         self.row[f"{prefix}norm_w"], self.row[f"{prefix}norm_eps"] = self.vector(norm.weight), norm.eps
 
-    def matrix(self, i: int, name: str, n_in: int, n_matrices: int = 1, part: int = 0, n_parts: int = 1) -> None:
-        """One matrix, or n_matrices of one size that lie in a row; of each only one of n_parts equal parts of its rows."""
+    def matrix(
+        self,
+        i: int,
+        name: str,
+        n_in: int,
+        n_matrices: int = 1,
+        *,
+        rows: tuple[int, int] | None = None,
+        columns: tuple[int, int] | None = None,
+    ) -> None:
+        """One matrix with rows of n_in values, or n_matrices of one size that lie in a row; of each only rows and columns
+        [first, end) if they are given."""
         tensor = self.memory.weights.matrix(name, n_in)
         n_rows = tensor.n_elements // n_in
-        rows, stride = n_rows // n_matrices // n_parts, tensor.nbytes // n_rows
-        self.row["w_data"][i] = self.memory.weights.address(tensor) + part * rows * stride
-        self.row["w_format"][i], self.row["w_rows"][i], self.row["w_stride"][i] = tensor.type_id, rows, stride
-        self.row["w_step"][i] = n_parts * rows * stride
+        period, row_bytes = n_rows // n_matrices, tensor.nbytes // n_rows
+        (first, end), (column, last) = rows or (0, period), columns or (0, n_in)
+        part = Slice(name, n_in, n_matrices, period, first, end - first, column, last - column)
+        stored = None if self.memory.spreading is None else self.memory.spreading.stored(self.op, part)
+        if stored is None:
+            address = self.memory.weights.address(tensor) + first * row_bytes + row_bytes * column // n_in
+            stride, step = row_bytes, period * row_bytes
+        else:
+            address, stride, step = stored.address, stored.stride, stored.stride * part.rows
+            self.keep.append(stored.arena)
+        self.row["w_data"][i], self.row["w_step"][i] = address, step
+        self.row["w_format"][i], self.row["w_rows"][i], self.row["w_stride"][i] = tensor.type_id, part.rows, stride
 
-    def bias(self, i: int, name: str | None) -> None:
+    def bias(self, i: int, name: str | None, first: int = 0) -> None:
+        """The bias of matrix i, from value `first` on."""
         if name is not None:
-            self.row["w_bias"][i] = self.vector(name)
+            self.row["w_bias"][i] = self.vector(name) + 4 * first
 
-    def part(self, i: int, first: int, n_rows: int, bias: str | None) -> None:
-        """Only rows [first, first + n_rows) of matrix i, and of its bias if that has more values."""
-        self.row["w_data"][i] += first * int(self.row["w_stride"][i])
-        self.row["w_rows"][i] = n_rows
-        if bias is not None and len(self.memory.weights.vector(bias)) > n_rows:
-            self.row["w_bias"][i] += 4 * first
+    def biases(self, i: int, name: str | None, n_matrices: int, rows: tuple[int, int] | None) -> None:
+        """The biases of n_matrices matrices, those of rows [first, end) of each."""
+        if name is None or rows is None:
+            self.bias(i, name)
+            return
+        values = np.ascontiguousarray(self.memory.weights.vector(name).reshape(n_matrices, -1)[:, rows[0] : rows[1]])
+        self.keep.append(values)
+        self.row["w_bias"][i] = values.ctypes.data
 
     def act(self, act: Act) -> Flag:
         if isinstance(act, ClampedSwiglu):
@@ -180,7 +206,8 @@ class Row:
             address, type_id, row_bytes, step, first = made.address, made.type_id, made.row_bytes, part.n_out, 0
         else:
             tensor = self.memory.weights.matrix(part.weight, part.n_in)
-            address, type_id = self.memory.weights.address(tensor), tensor.type_id
+            self.matrix(i, part.weight, part.n_in)
+            address, type_id = int(self.row["w_data"][i]), tensor.type_id
             row_bytes, step, first = tensor.nbytes * part.n_in // tensor.n_elements, part.step, part.first
         self.row["w_data"][i], self.row["w_format"][i] = address + first * row_bytes, type_id
         self.row["w_rows"][i], self.row["w_stride"][i], self.row["w_step"][i] = part.n_out, row_bytes, step * row_bytes

@@ -37,9 +37,14 @@ class Driver:
         self.lock.acquire()
         self._wanted = False
 
+    @property
+    def is_mine(self) -> bool:
+        """Whether the calling thread holds it."""
+        return bool(self.lock._is_owned())  # type: ignore[attr-defined]
+
     def let_go(self) -> None:
         """The calling thread holds it no more, if it still did."""
-        if self.lock._is_owned():  # type: ignore[attr-defined]
+        if self.is_mine:
             self.lock.release()
 
 

@@ -85,7 +85,8 @@ class ExpertSlots:
         self._most = max(each for _, _, each in sizes)
         self._pinned = Pinned(_aligned(pinned) + BUFFERS * self._most, (self._device,))
         self._host = self._pinned.bytes[:pinned].view(torch.int32).view(tables)
-        self._host.fill_(-1)
+        self._seen = self._host.numpy()
+        self._seen[:] = -1
         self._tables.copy_(self._host)
         self._buffers = [self._pinned.bytes[start : start + self._most] for start in self._starts(_aligned(pinned))]
         with DRIVER:
@@ -115,10 +116,12 @@ class ExpertSlots:
         return self._tables[self._index[layer]]
 
     def tell(self, tables: npt.NDArray[np.int32]) -> None:
-        """What lies where from the next step on, [n_pools, n_experts]. Only between steps. Raises: DeviceLost."""
-        self._host.numpy()[:] = tables
-        with guarded(self._device), torch.inference_mode():
-            self._tables.copy_(self._host)  # and waits: some tens of KB, a few times ten microseconds
+        """What lies where from the next step on, [n_pools, n_experts]. Only between steps."""
+        self._seen[:] = tables
+
+    def fetch(self) -> None:
+        """Enqueues what brings the tables that were told to where kernels read them: comes first in each step, also captured."""
+        self._tables.copy_(self._host, non_blocking=True)
 
     def fill(self, progress: Callable[[int], None], abort: AbortFlag) -> None:
         """Brings what the placement names. progress(done): bytes so far.

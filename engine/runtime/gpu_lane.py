@@ -19,7 +19,7 @@ from torch import Tensor
 from engine.runtime.driver import DRIVER
 from engine.runtime.gpu import GpuDevice, guarded
 from engine.runtime.gpu_bind import NOTHING, Call
-from engine.triton_kernels.compiling import nothing_compiled
+from engine.triton_kernels.compiling import listen, nothing_compiled
 
 WARM_RUNS = 2
 """Before a capture: the first compiles, the second runs as the capture will."""
@@ -239,13 +239,21 @@ class GpuLane:
 
 
 def _named(call: Call, device: GpuDevice) -> None:
-    """Runs a call; what fails says where. The first time its code is loaded, for which a card must be idle."""
+    """Runs a call; what fails says where. The first time its code is loaded, for which a card must be idle.
+
+    While it is compiled the driver is let go of, and not had again where that fails.
+    """
+    if not device.emulated:
+        listen()
+        DRIVER.__enter__()
     try:
-        with nullcontext() if device.emulated else DRIVER:
-            call.run()
+        call.run()
     except RuntimeError as error:
         error.add_note(f"in {call.name}")
         raise
+    finally:
+        if not device.emulated:
+            DRIVER.let_go()
 
 
 class Outputs:

@@ -9,17 +9,20 @@ from functools import partial
 
 from engine.arch.spec import HeadMatrices
 from engine.errors import Cancelled, OutOfMemory
-from engine.placement.placement import Gpu, Numa, Placement
+from engine.placement.placement import Gpu, Placement, WorkerPlan
 from engine.program.lane_ops import LaneOp
 from engine.program.plan import Plan
 from engine.runtime.buckets import lower_all
 from engine.runtime.build import (
     bring_to_cpu,
     bytes_of_tensors,
-    cache_holdings,
+    caches_held,
     compile_lanes,
+    keep_on_nodes,
+    spread_here,
     turned_by_cpu,
     turned_bytes,
+    weights_held,
 )
 from engine.runtime.choices import StepChoices
 from engine.runtime.cpu_programs import CpuPrograms, cpu_lane
@@ -33,10 +36,12 @@ from engine.runtime.gpu_side import GpuSide, Streamed, head_parts, layers_on, te
 from engine.runtime.gpu_stream import ExpertStream
 from engine.runtime.gpu_warmup import Shapes
 from engine.runtime.kv_cache import BLOCK, KvCache
+from engine.runtime.on_nodes import notes_of
 from engine.runtime.pinned import Pinned
 from engine.runtime.placed import Placed
 from engine.runtime.residency import Holding
 from engine.runtime.source import Building, ModelSource
+from engine.runtime.spreading import Spreading
 from engine.runtime.states import StatePool, plan_slots
 from engine.runtime.stream_choice import StreamChoice
 from engine.runtime.stream_plan import load_of, streamed_plan, without_room
@@ -82,7 +87,7 @@ def load_placed(source: ModelSource, placement: Placement, building: Building, b
     lap = building.laps.lap
     with lap("plans"):
         plans = lower_all(spec, graph, placement, source.types, source.chunk, f32=source.f32)
-    home = next((where for where in placement.devices if isinstance(where, Numa)), Numa(0))
+    home = placement.home
     cpu_layers = frozenset(range(spec.n_layers)) - frozenset().union(
         *(layers_on(placement, Gpu(device.index)) for device in devices)
     )
@@ -134,12 +139,16 @@ def load_placed(source: ModelSource, placement: Placement, building: Building, b
     with lap("derived"):
         derived = DerivedWeights(source.weights, _turned(cpu_ops), building.abort, f32=source.f32, beside=known)
     on_cpu = tensors_of(cpu_ops)
-    cpu = None
+    cpu, spreading = None, None
     if lanes:
+        workers = workers_beside(placement.workers, cpu_ops, source.options, devices)
+        spreading = spread_here(source, placement, on_cpu, building, beside)
+        memories = (derived, cache, states, choices)
         with lap("programs"):
-            cpu = _compile(source, placement, cpu_ops, all_plans, on_cpu, derived, cache, states, choices, devices, beside)
+            cpu = _compile(source, placement, workers, all_plans, on_cpu, *memories, devices, beside, spreading)
     if cpu is not None:
         undo.append(cpu.close)
+    keep_on_nodes(source, placement, cache, states, building, beside)
     brings = [side.experts for side in sides if side.experts is not None]
     load = None
     if streamed is not None and brings:
@@ -152,7 +161,7 @@ def load_placed(source: ModelSource, placement: Placement, building: Building, b
             spec, plans, tuple(sides), cpu, states, inputs, choices, building.steps, streamed, choice, known_peers
         )
     undo.append(executor.close)
-    brought = _bring(source, on_cpu, sides, building, beside)
+    brought = _bring(source, on_cpu, sides, building, beside, spreading)
     if brings:
         with lap("tune"):
             _tune(brings, choice, building)
@@ -163,11 +172,10 @@ def load_placed(source: ModelSource, placement: Placement, building: Building, b
         beside={device.index for device in devices} <= set(earlier.sides),
         laps=building.laps,
     )
-    mapped = bytes_of_tensors(source, on_cpu)
     holdings = [
-        *(Holding(home, "weights", mapped, mapped=True) for _ in range(bool(mapped))),
+        *(one for one in weights_held(source, home, on_cpu, spreading) if one.nbytes),
         Holding(home, "derived", source.ropes.nbytes + derived.nbytes + turned_bytes(source, placement)),
-        *cache_holdings(home, cache, states),
+        *caches_held(home, cache, states, spreading),
         *(Holding(home, "workspace", one.workspace_bytes) for one in (cpu,) if one is not None),
     ]
     if brings:
@@ -184,9 +192,10 @@ def load_placed(source: ModelSource, placement: Placement, building: Building, b
         on_cpu,
         turned_by_cpu(graph, placement),
         {side.name: side.device.name for side in sides},
-        notes + executor.notes,
+        notes + executor.notes + notes_of(source, spreading, cpu),
         brought,
         sum(side.weights.nbytes + (0 if side.slots is None else side.slots.nbytes) for side in sides),
+        spreading,
     )
 
 
@@ -198,7 +207,7 @@ def _turned(ops: Sequence[LaneOp]) -> tuple[HeadMatrices, ...]:
 def _compile(
     source: ModelSource,
     placement: Placement,
-    ops: Sequence[LaneOp],
+    workers: WorkerPlan,
     plans: tuple[Plan, ...],
     on_cpu: frozenset[str],
     derived: DerivedWeights,
@@ -207,8 +216,8 @@ def _compile(
     choices: StepChoices,
     devices: tuple[GpuDevice, ...],
     beside: Placed | None,
+    spreading: Spreading | None,
 ) -> CpuPrograms:
-    workers = workers_beside(placement.workers, ops, source.options, devices)
     return compile_lanes(
         source,
         placement,
@@ -221,6 +230,7 @@ def _compile(
         room=partial(Pinned, devices=devices),
         weight_bytes=bytes_of_tensors(source, on_cpu),
         beside=beside,
+        spreading=spreading,
     )
 
 
@@ -234,7 +244,12 @@ def _tune(brings: Sequence[ExpertStream], choice: StreamChoice, building: Buildi
 
 
 def _bring(
-    source: ModelSource, on_cpu: frozenset[str], sides: Sequence[GpuSide], building: Building, beside: Placed | None
+    source: ModelSource,
+    on_cpu: frozenset[str],
+    sides: Sequence[GpuSide],
+    building: Building,
+    beside: Placed | None,
+    spreading: Spreading | None,
 ) -> int:
     """Reads all weights to where they belong and were not yet; their bytes."""
     new = on_cpu if beside is None else on_cpu - beside.on_cpu
@@ -255,5 +270,5 @@ def _bring(
             slots.fill(told, building.abort)
             done += slots.nbytes
     with building.laps.lap("touch"):
-        bring_to_cpu(source, on_cpu, beside, building, told)
+        bring_to_cpu(source, on_cpu, beside, building, told, spreading)
     return total

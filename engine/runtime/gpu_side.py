@@ -172,6 +172,8 @@ class GpuSide:
         before = [Call("step inputs", UnitId("embed"), copy, ())]
         if begin is not None:
             before.append(Call("step epoch", UnitId("embed"), begin, ()))
+        if self.slots is not None:
+            before.append(Call("step pools", UnitId("ffn"), self.slots.fetch, ()))
         after = [] if outputs is None or not outputs.n_out else [Call("step logits", UnitId("head"), outputs.add_up, ())]
         if tally is not None:
             before += [Call("step choices", UnitId("ffn"), run, ()) for run in (tally.begin(lane, shape),) if run is not None]

@@ -14,13 +14,16 @@ import numpy.typing as npt
 from engine.arch.spec import ModelSpec
 from engine.errors import EngineError, InvalidRequest
 from engine.graph.reference import ReferenceModel
-from engine.placement.placement import Device, Numa, Placement
+from engine.placement.placement import Device, Placement
+from engine.placement.spread import NodePolicy
 from engine.runtime.build import owning_of, read_per_token
 from engine.runtime.cache_groups import CacheGroup
 from engine.runtime.choices import Chosen
 from engine.runtime.executor import PlanRunner
 from engine.runtime.move import Move
 from engine.runtime.move_plan import check_move
+from engine.runtime.node_memory import Meant
+from engine.runtime.on_nodes import meant_places, policy_of
 from engine.runtime.owning import Owning
 from engine.runtime.placed import Placed
 from engine.runtime.pool_keeper import PoolKeeper
@@ -222,15 +225,15 @@ class LoadedModel:
         return replace(found, holdings=found.holdings + self._placed.executor.holdings())
 
     @property
-    def places(self) -> tuple[tuple[int, int, int], ...]:
-        """(node, address, bytes) of weights, caches and states that are meant to lie in the memory of a node."""
-        placed, weights = self._placed, self.source.weights
-        if placed is None:
-            return ()
-        home = next((one.device.node for one in placed.holdings if isinstance(one.device, Numa)), 0)
-        found = [(weights.address(one), one.nbytes) for one in map(weights.tensor, sorted(placed.on_cpu))]
-        arenas = [one.arena for one in placed.cache.layers.values()] + [one.arena for one in placed.states.layers.values()]
-        return tuple((home, *one) for one in (*found, *((arena.address, arena.nbytes) for arena in arenas)))
+    def places(self) -> tuple[Meant, ...]:
+        """Weights, caches and states that are meant to lie in the memory of a node, or of several."""
+        placed = self._placed
+        return () if placed is None else meant_places(self.source, placed)
+
+    @property
+    def node_policy(self) -> NodePolicy:
+        """How weights come to the nodes of memory that they lie on."""
+        return "" if self._placed is None else policy_of(self.source, self._placed)
 
     @property
     def settling(self) -> bool:

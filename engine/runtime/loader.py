@@ -17,14 +17,17 @@ from engine.gguf.info import GgufFile
 from engine.graph.ops import Embed, Experts, Graph, LatentAttention, Linear
 from engine.graph.reference import ReferenceModel
 from engine.hardware.machine import this_machine
+from engine.hardware.topology_read import topology
 from engine.hardware.user_data import user_data_dir
 from engine.placement.options import LoadOptions
+from engine.placement.over_nodes import over_nodes
 from engine.placement.placement import Gpu, Placement, default_placement, plan_workers
 from engine.runtime.build import advised, build, estimator_of
 from engine.runtime.cache_groups import BLOCK, plan_groups
 from engine.runtime.choice import choose_placement
 from engine.runtime.kv_cache import context_of
 from engine.runtime.loaded_model import LoadedModel
+from engine.runtime.node_memory import NodeMemory
 from engine.runtime.placed import Placed
 from engine.runtime.rope_table import RopeTables
 from engine.runtime.source import Building, ModelSource, Progress
@@ -56,7 +59,8 @@ def load(
         building.undo.append(weights.close)
         types = {} if options.reference else _types(file, graph, weights)
         ropes = RopeTables(weights, -(-n_ctx // BLOCK) * BLOCK)
-        source = ModelSource(file, spec, graph, options, n_ctx, weights, ropes, types, machine)
+        nodes = NodeMemory.of(topology())
+        source = ModelSource(file, spec, graph, options, n_ctx, weights, ropes, types, machine, nodes=nodes)
         if not options.reference:
             source, placed = _placed(source, building)
             model = LoadedModel(source, placed, abort)
@@ -97,7 +101,7 @@ def _placed(source: ModelSource, building: Building) -> tuple[ModelSource, Place
         while len(building.undo) > before:
             building.undo.pop()()
         notes = (*notes, f"No GPU is used: {error}.")
-        placed = build(source, default_placement(source.spec, source.options), building)
+        placed = build(source, over_nodes(default_placement(source.spec, source.options), source.machine), building)
     return source, replace(placed, notes=(*notes, *placed.notes, *_not_pinned(placed)))
 
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from engine.errors import Cancelled, EngineError, OutOfDeviceMemory, OutOfMemory
 from engine.placement.placement import Gpu, Placement
 from engine.runtime.build import advised, build, estimator_of, owning_of
+from engine.runtime.garbage import left_lying
 from engine.runtime.laps import Laps
 from engine.runtime.move_plan import gpus_of, parts_of
 from engine.runtime.pace import Pace
@@ -127,7 +128,8 @@ class Move:
     def _run(self) -> None:
         TURNS.begin()
         try:
-            self._go(self._target)
+            with left_lying():
+                self._go(self._target)
         except OutOfDeviceMemory as error:
             self._error = advised(error, self._model.source, self._target)
         except BaseException as error:

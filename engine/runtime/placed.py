@@ -12,6 +12,7 @@ from engine.runtime.derived import DerivedWeights
 from engine.runtime.executor import PlanRunner
 from engine.runtime.kv_cache import KvCache
 from engine.runtime.residency import Holding
+from engine.runtime.spreading import Spreading
 from engine.runtime.states import StatePool
 
 
@@ -22,7 +23,7 @@ class Placed:
     state_slots: see `plan_slots`; holdings: of the CPU, those of GPUs are asked of the executor; on_cpu: tensors that the CPU
     reads; turned: those that it reads transposed; names: of GPUs; notes: what of this placement could not be done; programs: None
     where the CPU has no part in any step; moved_bytes: of weights that were brought for it, uploaded_bytes: of these, to
-    GPUs.
+    GPUs; spreading: over nodes of memory.
     """
 
     placement: Placement
@@ -39,9 +40,12 @@ class Placed:
     notes: tuple[str, ...] = ()
     moved_bytes: int = 0
     uploaded_bytes: int = 0
+    spreading: Spreading | None = None
 
     def close(self) -> None:
         """Gives back what nobody shares. Idempotent."""
         self.executor.close()
         self.cache.close()
         self.states.close()
+        if self.spreading is not None and self.spreading.weights is not None:
+            self.spreading.weights.close()

@@ -8,9 +8,7 @@ copies are made of may be moved.
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Literal, Protocol
@@ -21,6 +19,7 @@ import numpy.typing as npt
 from engine.errors import EngineError
 from engine.placement.placement import Placement, Pool
 from engine.runtime.choices import Chosen, MoeLayers
+from engine.runtime.pool_carrier import Carrier
 from engine.runtime.promotion import I32, I64, Move, Promotion
 from engine.runtime.trial import Compared, Trial
 
@@ -89,14 +88,16 @@ class PoolKeeper:
         self.switched_off = ""
         self._trial: tuple[Trial, Mode, Mode, Mode] | None = None
         self._planned: list[Move] = []
-        self._bringing: Future[float] | None = None
         self._rate = START_BYTES_S
         self._expert_bytes = max(slots.expert_bytes for _, slots in sides)
-        self._told: tuple[bool, bytes] | None = None
-        self._where: tuple[int, I64, npt.NDArray[np.bool_], I64] | None = None
+        self._told: tuple[bool, int] | None = None
+        self._where: tuple[int, I64, I64] | None = None
+        self._gaps: npt.NDArray[np.bool_] | None = None
+        self._ids_room = np.zeros((n, 0), np.int64)
+        self._passes = np.zeros(n, np.int64)
         self._checked = False
         self._next_check = FIRST_CHECK
-        self._carrier = ThreadPoolExecutor(1, "pools")
+        self._carrier = Carrier(self._bring)
 
     @property
     def _on(self) -> bool:
@@ -138,7 +139,7 @@ class PoolKeeper:
     def begin(self) -> None:
         """A step is about to be enqueued. Raises: DeviceLost."""
         on = self._on
-        told = on, self._policy.slot_of.tobytes()
+        told = on, self._policy.version
         if told != self._told:
             tables = self._policy.slot_of if on else np.full_like(self._policy.slot_of, -1)
             for i, (_, slots) in enumerate(self._sides):
@@ -146,24 +147,20 @@ class PoolKeeper:
             self._told = told
         if self._planned:
             moves, self._planned = self._planned, []
-            self._bringing = self._carrier.submit(self._bring, moves)
+            self._carrier.send(moves)
 
-    def _bring(self, moves: Sequence[Move]) -> float:
-        """Seconds that it took."""
-        started = time.perf_counter()
+    def _bring(self, moves: Sequence[Move]) -> None:
         for i, (_, slots) in enumerate(self._sides):
             mine = [move for move in moves if self._pools[move.layer][0] == i]
             slots.bring([(self._pools[move.layer][1].layer, move.expert, move.slot) for move in mine])
-        return time.perf_counter() - started
 
     def settle(self) -> None:
         """Waits for what is on its way. Raises: DeviceLost."""
-        if self._bringing is None:
+        if not self._carrier.is_busy:
             return
-        bringing, self._bringing = self._bringing, None
         n = len(self._policy.coming)
         try:
-            seconds = bringing.result()
+            seconds = self._carrier.wait()
         except EngineError:
             self._policy.lost()
             raise
@@ -209,26 +206,35 @@ class PoolKeeper:
         log.info("%s", why)
 
     def _saw(self, ids: I64) -> None:
-        on, hits, passes = self._on, self._policy.saw(ids).sum(axis=1), (ids >= 0).sum(axis=1)
-        self._hits += hits * on
-        self._misses += passes - hits * on
+        hits = self._policy.saw(ids)
+        self._misses += self._passes
+        if self._on:
+            self._hits += hits
+            self._misses -= hits
 
     def _ids(self, flat: I64) -> I64:
         """What a decoded row chose in the layers of pools, [n_pools, n_used], filled up with -1."""
         if self._where is None or self._where[0] != len(flat):
             self._where = len(flat), *self._sorted(flat)
-        _, at, there, base = self._where
-        return np.where(there, flat[at] - base, -1)
+        _, at, base = self._where
+        np.take(flat, at, out=self._ids_room, mode="clip")
+        np.subtract(self._ids_room, base, out=self._ids_room)
+        if self._gaps is not None:
+            self._ids_room[self._gaps] = -1
+        return self._ids_room
 
-    def _sorted(self, flat: I64) -> tuple[I64, npt.NDArray[np.bool_], I64]:
-        """Where each choice of each pool stands in `flat`, the same for all tokens; whether there is one; what to take off it."""
+    def _sorted(self, flat: I64) -> tuple[I64, I64]:
+        """Where each choice of each pool stands in `flat`, the same for all tokens, and what to take off it."""
         rows = self._row_of[flat // self._n_experts]
         at = np.zeros((len(self._pools), self._most_used), np.int64)
         there = np.zeros(at.shape, bool)
         for row in range(len(self._pools)):
             found = np.flatnonzero(rows == row)
             at[row, : len(found)], there[row, : len(found)] = found, True
-        return at, there, flat[at] // self._n_experts * self._n_experts
+        self._gaps = None if there.all() else ~there
+        self._passes = there.sum(axis=1)
+        self._ids_room = np.zeros(at.shape, np.int64)
+        return at, flat[at] // self._n_experts * self._n_experts
 
     def learned(self, placement: Placement) -> Placement:
         """The placement with what pools hold by now, where it has them as they were placed; contents change while it is asked."""
@@ -262,4 +268,4 @@ class PoolKeeper:
         """Ends the thread. Idempotent."""
         with suppress(EngineError):
             self.settle()
-        self._carrier.shutdown(wait=True)
+        self._carrier.close()

@@ -12,6 +12,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from kernels_pyx.promotion import saw, wishes
+
 HALF_LIFE = 12.0
 MARGIN = 2.0
 MOST = 2
@@ -46,16 +48,21 @@ class Promotion:
         """held: the experts of each pool by slot."""
         n = len(held)
         self._held = np.full((n, max(map(len, held), default=1)), -1, np.int64)
-        self._real = np.arange(self._held.shape[1]) < np.array([[len(one)] for one in held]).reshape(n, 1)
+        real = np.arange(self._held.shape[1]) < np.array([[len(one)] for one in held]).reshape(n, 1)
+        self._free = np.ascontiguousarray(real, np.uint8)
+        """Slots that something else may take."""
         self.slot_of: I32 = np.full((n, n_experts), -1, np.int32)
         for layer, experts in enumerate(held):
             self._held[layer, : len(experts)] = experts
             self.slot_of[layer, list(experts)] = np.arange(len(experts))
+        self.version = 0
+        """Changes with `slot_of`."""
         self._scores = np.zeros((n, n_experts))
         self._gain = 1.0  # what a pass adds: it grows, instead of all scores fading
         self._rows = np.arange(n)[:, None]
         self._coming: list[Move] = []
-        self._missed = np.zeros((n, 0), np.int64)
+        self._missed: I64 | None = None
+        self._room = np.zeros((n, 0), np.int64), np.zeros(n, np.int64)
         self.worth = Worth()
         self.worth.begin(self.slot_of)
 
@@ -68,46 +75,34 @@ class Promotion:
         found: npt.NDArray[np.bool_] = (self.slot_of[self._rows, np.maximum(ids, 0)] >= 0) & (ids >= 0)
         return found
 
-    def saw(self, ids: I64) -> npt.NDArray[np.bool_]:
-        """A token's choices, [n_layers, n_used]; a layer may be shorter, filled up with -1. What `hits` says of them."""
+    def saw(self, ids: I64) -> I64:
+        """A token's choices, [n_layers, n_used]; a layer may be shorter, filled up with -1. How many of each layer hit, until the
+        next token."""
         self._gain *= 2.0 ** (1.0 / HALF_LIFE)
         if self._gain > 1e200:
             self._scores /= self._gain
             self._gain = 1.0
-        there, at = ids >= 0, np.maximum(ids, 0)
-        if there.all():
-            self._scores[self._rows, ids] += self._gain  # a token names no expert of a layer twice
-        else:
-            self._scores[np.broadcast_to(self._rows, ids.shape)[there], ids[there]] += self._gain
-        hits: npt.NDArray[np.bool_] = (self.slot_of[self._rows, at] >= 0) & there
-        self._missed = np.where(hits, -1, ids)
-        self.worth.saw(self.slot_of, int(np.count_nonzero(hits)), self._rows, at, there)
+        if self._room[0].shape != ids.shape:
+            self._room = np.zeros(ids.shape, np.int64), np.zeros(len(ids), np.int64)
+        self._missed, hits = self._room
+        n_hits, n_still = saw(ids, self.slot_of, self.worth.still, self._scores, self._gain, self._missed, hits)
+        self.worth.saw(self.slot_of, n_hits, n_still)
         return hits
 
     def plan(self, most: int) -> list[Move]:
         """Up to `most` moves that are worth it after the last token, best first; their victims leave at once."""
-        if not self._missed.size:
+        if self._missed is None:
             return []
-        missed = np.where(self._missed >= 0, self._scores[self._rows, np.maximum(self._missed, 0)], -np.inf)
-        held = np.where(self._held >= 0, self._scores[self._rows, np.maximum(self._held, 0)], np.where(self._real, -1.0, np.inf))
-        for move in self._coming:
-            held[move.layer, move.slot] = np.inf  # not before it has come
-        wishes: list[tuple[float, int, int, int]] = []
-        layers = self._rows[:, 0]
-        for _ in range(MOST):
-            best, worst = missed.argmax(axis=1), held.argmin(axis=1)
-            gains = missed[layers, best] - MARGIN * held[layers, worst]
-            for layer in np.flatnonzero(gains > 0).tolist():
-                expert = int(self._missed[layer, best[layer]])
-                wishes.append((float(gains[layer]), layer, expert, int(worst[layer])))
-            missed[layers, best], held[layers, worst] = -np.inf, np.inf
-        self._missed = self._missed[:, :0]
-        wishes.sort(reverse=True)
-        moves = [Move(layer, expert, slot, int(self._held[layer, slot])) for _, layer, expert, slot in wishes[:most]]
+        found = wishes(self._missed, self._scores, self._held, self._free, MARGIN, MOST)
+        self._missed = None
+        found.sort(reverse=True)
+        moves = [Move(layer, expert, slot, int(self._held[layer, slot])) for _, layer, expert, slot in found[:most]]
         for move in moves:
             if move.victim >= 0:
                 self.slot_of[move.layer, move.victim] = -1
             self._held[move.layer, move.slot] = move.expert
+            self._free[move.layer, move.slot] = False  # not before it has come
+        self.version += bool(moves)
         self._coming += moves
         self.worth.moved(len(moves))
         return moves
@@ -121,12 +116,18 @@ class Promotion:
         """All that was on its way is there."""
         for move in self._coming:
             self.slot_of[move.layer, move.expert] = move.slot
-        self._coming.clear()
+        self._has_come()
 
     def lost(self) -> None:
         """Nothing of what was on its way has come: the places hold nothing until something else takes them."""
         for move in self._coming:
             self._held[move.layer, move.slot] = -1
+        self._has_come()
+
+    def _has_come(self) -> None:
+        for move in self._coming:
+            self._free[move.layer, move.slot] = True
+        self.version += bool(self._coming)
         self._coming.clear()
 
 
@@ -138,7 +139,7 @@ class Worth:
         self.why = ""
         self._fails = 0
         self._n_tokens = self._n_moves = self._n_hits = self._n_still = 0
-        self._still: I32 = np.zeros((0, 0), np.int32)
+        self.still: I32 = np.zeros((0, 0), np.int32)
 
     def renew(self, slot_of: I32) -> None:
         """Nothing is held against it any more."""
@@ -148,12 +149,12 @@ class Worth:
     def begin(self, slot_of: I32) -> None:
         """A window begins with these contents."""
         self._n_tokens = self._n_moves = self._n_hits = self._n_still = 0
-        self._still = slot_of.copy()
+        self.still = slot_of.copy()
 
-    def saw(self, slot_of: I32, n_hits: int, rows: I64, at: I64, there: npt.NDArray[np.bool_]) -> None:
-        """A token's choices `at` [n_layers, n_used], where they are `there`; n_hits of them hit."""
+    def saw(self, slot_of: I32, n_hits: int, n_still: int) -> None:
+        """Of a token's choices n_hits hit, n_still would have, had nothing moved since the window began."""
         self._n_hits += n_hits
-        self._n_still += int(np.count_nonzero((self._still[rows, at] >= 0) & there))
+        self._n_still += n_still
         self._n_tokens += 1
         if self._n_tokens < WINDOW:
             return

@@ -15,6 +15,7 @@ from engine.hardware.machine import Machine
 from engine.placement.options import LoadOptions
 from engine.quants.formats import BY_ID
 from engine.runtime.laps import Laps
+from engine.runtime.node_memory import NodeMemory
 from engine.runtime.rope_table import RopeTables
 from engine.runtime.weights import Weights, no_pause
 from kernels_pyx.executor import AbortFlag
@@ -26,7 +27,8 @@ Progress = Callable[[str, int, int], None]
 @dataclass(frozen=True, slots=True)
 class ModelSource:
     """n_ctx: tokens of a sequence; types: ggml type ids of the matrices that lanes multiply with; machine: as it was before
-    anything of the model was in memory; tuned: what `options` have from an earlier sweep over numbers of workers."""
+    anything of the model was in memory; tuned: what `options` have from an earlier sweep over numbers of workers. nodes: of
+    memory, None where there is one."""
 
     file: GgufFile
     spec: ModelSpec
@@ -38,6 +40,7 @@ class ModelSource:
     types: Mapping[str, int]
     machine: Machine
     tuned: Tuned | None = None
+    nodes: NodeMemory | None = None
 
     @property
     def chunk(self) -> int:

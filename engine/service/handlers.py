@@ -29,7 +29,7 @@ from engine.api.events import (
 )
 from engine.errors import Cancelled, EngineError, InvalidRequest
 from engine.service.expert_handlers import EXPERT_HANDLERS
-from engine.service.holdings import off_node_share
+from engine.service.holdings import sampled
 from engine.service.loaded import Loaded, holdings_of, load, open_file
 from engine.service.migration import Migration
 from engine.service.sensor_feed import SensorFeed
@@ -132,8 +132,10 @@ def handle_apply(state: State, command: ApplyPlacement) -> None:
 def handle_holdings(state: State, command: AskHoldings) -> None:
     """Tells what the model holds by now."""
     loaded = _loaded(state)
-    share = off_node_share(loaded.model.places)
-    state.emit(Holdings(command.request_id, holdings_of(loaded.model), loaded.holding.trends(), share))
+    pages, nodes = sampled(loaded.model.places), loaded.model.source.nodes
+    share = None if pages.share is None else 1 - pages.share
+    facts = (tuple(pages.by_node.items()), loaded.model.node_policy, "" if nodes is None else nodes.problem)
+    state.emit(Holdings(command.request_id, holdings_of(loaded.model), loaded.holding.trends(), share, *facts))
     state.emit(Finished(command.request_id, "done"))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +16,7 @@ from engine.api.values import HoldingTrend
 from engine.hardware.page_nodes import PAGE, nodes_of
 from engine.placement.placement import Device, Gpu, Numa
 from engine.runtime.loaded_model import LoadedModel
+from engine.runtime.node_memory import Meant, PageReport
 
 LOOK_S = 10.0
 """How often it looks."""
@@ -78,16 +79,15 @@ class HoldingWatch:
         return HoldingTrend(str(device), last.held[device], slope, span, sentence)
 
 
-def off_node_share(
-    places: Sequence[tuple[int, int, int]], look: Callable[[Sequence[int]], list[int | None]] = nodes_of
-) -> float | None:
-    """Of some pages of (node, address, bytes), the part that is on another node than meant; None: of none it is known."""
-    total = sum(nbytes for _, _, nbytes in places)
+def sampled(places: Sequence[Meant], look: Callable[[Sequence[int]], list[int | None]] = nodes_of) -> PageReport:
+    """Where some pages of these lie, and how many of them where they are meant to."""
+    total = sum(one.nbytes for one in places)
     step = max(PAGE, total // SAMPLED_PAGES)
-    wanted = [(node, address + at) for node, address, nbytes in places for at in range(0, nbytes, step)]
+    wanted = [(one.nodes, one.address + at) for one in places for at in range(0, one.nbytes, step)]
     found = look([address for _, address in wanted])
-    known = [is_on == node for (node, _), is_on in zip(wanted, found, strict=True) if is_on is not None]
-    return known.count(False) / len(known) if known else None
+    known = [(nodes, is_on) for (nodes, _), is_on in zip(wanted, found, strict=True) if is_on is not None]
+    by_node = Counter(is_on for _, is_on in known)
+    return PageReport(len(known), sum(is_on in nodes for nodes, is_on in known), dict(sorted(by_node.items())))
 
 
 def known_bytes(model: LoadedModel) -> dict[Device, int]:

@@ -24,7 +24,7 @@ typedef enum {
     LD_OP_POSITION = 4,   // norm and rotate q and k, store k and v in the cache; each part by flag
     LD_OP_ATTEND_ROWS = 5,  // decode: a row a sequence, split over KV heads x key chunks -> partials; may do POSITION's work
     LD_OP_ATTEND_TILES = 6, // prefill: tiles of rows x KV heads -> y, final
-    LD_OP_ADD = 7,        // y[r] += x[r]
+    LD_OP_ADD = 7,        // y[r] += x[r]; with BESIDE y[r] += x2[r] too
     LD_OP_GATED_ACT = 8,  // y[r] = act(x[r]) * x2[r]
     LD_OP_ROWS = 9,       // y[r] = x[out_rows[r]]
     LD_OP_ROUTE = 10,     // LINEAR of a router into y; experts are picked for each row, grouped after the last task -> routes
@@ -64,7 +64,7 @@ enum {
     LD_F_SIGMOID = 1 << 16,  // ROUTE: an expert's likelihood is the sigmoid of its logit, else the softmax over all
     LD_F_CHOSEN = 1 << 17,   // ROUTE: it is the logit, and weights are the softmax over the chosen
     LD_F_CLAMPED = 1 << 18,  // gated act: min(g, limit) * sigmoid(alpha min(g, limit)) * (clamp(u, limit) + 1)
-    LD_F_BESIDE = 1 << 19,   // EXPERTS_DOWN: y += x2 too, what an expert that every row passes has made
+    LD_F_BESIDE = 1 << 19,   // EXPERTS_DOWN, ADD: y += x2 too, what an expert that every row passes has made, or another node
     LD_F_WHOLE_NORM = 1 << 21, // POSITION, ATTEND_ROWS: q_norm, k_norm are over all heads of a row; weights for each of their values
     LD_F_NORM_LAST = 1 << 22,  // they come after the rotation
     LD_F_ROW_GATE = 1 << 20, // ADD, BESIDE: x or x2 counts times the sigmoid of the row's one value at share_offset
@@ -72,6 +72,7 @@ enum {
     LD_F_TILED = 1 << 25,    // DELTA: value head h reads key head h % n_kv_heads, else h / (n_heads / n_kv_heads)
     LD_F_JOINED = 1 << 26,   // DELTA: x holds by key head its query, key, values and gates; else x q, k, v and x2 the gates
     LD_F_PAIRED = 1 << 27,   // DELTA: beta and alpha are one buffer, by key head its betas, then its alphas
+    LD_F_TEAM_SYNC = 1 << 28, // workers of the op's team pass only when all tasks of the team's ops since the last SYNC are done
 };
 
 // Q8_0 has an f16 scale for every 32 values of a token and KV head, INT8 one for all of them; x ~ scale * q, |q| <= 127.
@@ -83,6 +84,7 @@ typedef enum { LD_KV_F32 = 0, LD_KV_F16 = 1, LD_KV_Q8_0 = 2, LD_KV_INT8 = 3, LD_
     F(int32_t, "i4", flags)           /* LD_F_* */                                                                               \
     F(int32_t, "i4", n_weights)       /* EMBED, ROUTE, DOWN 1, UP 2, LINEAR 1..4 */                                               \
     F(int32_t, "i4", parts)           /* NORM: equal parts of a row, each normed alone */                                        \
+    F(int32_t, "i4", team)            /* 1 + the team whose workers alone do it, 0 = all workers do */                            \
     F(int64_t, "i8", x_offset)        /* input buffer; MERGE: partials */                                                        \
     F(int64_t, "i8", x_stride)        /* floats from row to row */                                                               \
     F(int64_t, "i8", x2_offset)       /* GATED_ACT: up; BESIDE: what is added; DELTA, GATE: gates */                             \
@@ -102,6 +104,7 @@ typedef enum { LD_KV_F32 = 0, LD_KV_F16 = 1, LD_KV_Q8_0 = 2, LD_KV_INT8 = 3, LD_
     A(int64_t, "i8", w_step, 4)          /* bytes from the matrix of one expert or head to that of the next */                   \
     A(int64_t, "i8", y_offset, 4)        /* output per weight, or the one output; LD_LOGITS */                                   \
     A(int64_t, "i8", y_stride, 4)        /* floats */                                                                            \
+    A(int64_t, "i8", y_first, 4)         /* LINEAR: where in a row of the output the values of weight i begin */                 \
     F(int64_t, "i8", q_offset)        /* POSITION, ATTEND: q, k, v buffers; DELTA: beta, alpha */                                \
     F(int64_t, "i8", q_stride)                                                                                                   \
     F(int64_t, "i8", k_offset)                                                                                                   \

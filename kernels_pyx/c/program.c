@@ -7,47 +7,8 @@
 #include <string.h>
 #include <time.h>
 
-#include "ops/ops.h"
+#include "parts.h"
 #include "pool.h"
-
-// The tasks of an op are cut in one share a worker. A worker takes tasks from its own share, so that it reads weights in the order
-// of memory, then from the shares of others. Tasks are counted when done. A worker that finds none left moves on; nobody waits for a
-// worker that holds no task, so a core taken away between tasks delays nothing. A worker that loses its core within a task holds up
-// the others for a whole time slice, a tenth of a token; so who waits long does that task again. Results lie in scratch until one of
-// the two claims the task; the other, whose input may be gone by then, throws its own away.
-typedef struct {
-    _Alignas(64) _Atomic int64_t next;
-    int64_t end;
-} share;
-
-typedef struct {
-    _Alignas(64) _Atomic int64_t done;
-    _Atomic int64_t finished; // ROUTE: tasks that are through but for the grouping
-    int64_t tasks;
-} counter;
-
-// The task that a worker is at: (op + 1) << 32 | task, 0 = none that another may do.
-typedef struct {
-    _Alignas(64) uint64_t task;
-} hold;
-
-#define HELP_AFTER_NS 60000 // several tasks long, so that work is seldom done twice for nothing
-
-struct ld_program {
-    ld_node *nodes;
-    counter *counters; // [n_ops]
-    share *shares;     // [n_ops][n_workers]
-    hold *holds;       // [n_workers]
-    int64_t n_ops, max_rows, max_position, n_groups, n_states, n_vocab, n_flags, scratch_stride;
-    int64_t n_blocks[LD_MAX_GROUPS];
-    int64_t window[LD_MAX_GROUPS]; // the widest that an op of the group reads, 0 = all keys, -1 = no op reads any
-    int n_workers;
-    const ld_table *table;
-    const ld_attn_kernels *attn;
-    uint8_t *base, *scratch;
-    ld_step_state *state;
-    _Atomic int stopped;
-};
 
 const ld_field *ld_op_fields(int *n) {
 #define LD_FIELD(type, code, name) {#name, code, offsetof(ld_op, name), 1},
@@ -58,6 +19,8 @@ const ld_field *ld_op_fields(int *n) {
     *n = sizeof fields / sizeof *fields;
     return fields;
 }
+
+#define HELP_AFTER_NS 60000 // several tasks long, so that work is seldom done twice for nothing
 
 // ---- building ----
 
@@ -99,6 +62,14 @@ static const char *widen(ld_program *p, const ld_op *op) {
     return NULL;
 }
 
+static int in_team(const ld_program *p, const ld_op *op, int worker) { return !op->team || op->team == p->team_of[worker] + 1; }
+
+static int team_size(const ld_program *p, const ld_op *op) {
+    int n = 0;
+    for (int w = 0; w < p->n_workers; w++) n += in_team(p, op, w);
+    return n;
+}
+
 // What is sent is there: no task of the ops before is still under way.
 static const char *check_meeting(ld_program *p, const ld_op *op, int *open) {
     int crosses = op->kind == LD_OP_SEND || op->kind == LD_OP_RECV;
@@ -109,8 +80,8 @@ static const char *check_meeting(ld_program *p, const ld_op *op, int *open) {
 }
 
 ld_program *ld_program_new(const ld_op *ops, int64_t n_ops, uint8_t *base, int64_t bytes, int64_t max_rows, int64_t max_position,
-                           const int64_t *n_blocks, int64_t n_groups, int64_t n_states, int n_workers, const ld_table *table, char *message,
-                           size_t message_size) {
+                           const int64_t *n_blocks, int64_t n_groups, int64_t n_states, const int32_t *team_of, int n_workers,
+                           const ld_table *table, char *message, size_t message_size) {
     ld_program *p = calloc(1, sizeof *p);
     const char *wrong = p ? NULL : "no memory";
     int64_t at = 0, scratch = 0;
@@ -123,7 +94,12 @@ ld_program *ld_program_new(const ld_op *ops, int64_t n_ops, uint8_t *base, int64
         p->counters = aligned_alloc(64, n_ops * sizeof *p->counters);
         p->shares = aligned_alloc(64, n_ops * n_workers * sizeof *p->shares);
         p->holds = aligned_alloc(64, n_workers * sizeof *p->holds);
-        if (!p->nodes || !p->counters || !p->shares || !p->holds) wrong = "no memory";
+        p->team_of = malloc(n_workers * sizeof *p->team_of);
+        if (!p->nodes || !p->counters || !p->shares || !p->holds || !p->team_of) wrong = "no memory";
+        for (int w = 0; p->team_of && w < n_workers; w++) {
+            p->team_of[w] = team_of[w];
+            if (team_of[w] < 0 || (w && team_of[w] < team_of[w - 1])) wrong = "teams out of order";
+        }
         if (n_groups < 1 || n_groups > LD_MAX_GROUPS) wrong = "too many cache groups";
         for (int64_t g = 0; !wrong && g < n_groups; g++) p->n_blocks[g] = n_blocks[g], p->window[g] = -1;
     }
@@ -136,13 +112,15 @@ ld_program *ld_program_new(const ld_op *ops, int64_t n_ops, uint8_t *base, int64
         wrong = ld_node_check(node, max_rows, bytes, table);
         if (!wrong) wrong = widen(p, &node->op);
         if (!wrong) wrong = check_meeting(p, &node->op, &open);
+        int working = team_size(p, &node->op);
+        if (!wrong && !working) wrong = "a team without workers";
         if (wrong) break;
-        if (node->op.kind == LD_OP_LINEAR) ld_linear_split(node, n_workers);
-        if (node->op.kind == LD_OP_ROUTE) ld_route_split(node, max_rows, n_workers);
-        if (node->op.kind == LD_OP_EXPERTS_UP || node->op.kind == LD_OP_EXPERTS_DOWN) ld_experts_split(node, n_workers);
-        if (node->op.kind == LD_OP_HEADS) ld_heads_split(node, n_workers);
-        if (node->op.kind == LD_OP_LATENT_HEADS) ld_decompress_split(node, n_workers);
-        if (node->op.kind == LD_OP_DELTA_CHUNKS) ld_delta_split(node, n_workers);
+        if (node->op.kind == LD_OP_LINEAR) ld_linear_split(node, working);
+        if (node->op.kind == LD_OP_ROUTE) ld_route_split(node, max_rows, working);
+        if (node->op.kind == LD_OP_EXPERTS_UP || node->op.kind == LD_OP_EXPERTS_DOWN) ld_experts_split(node, working);
+        if (node->op.kind == LD_OP_HEADS) ld_heads_split(node, working);
+        if (node->op.kind == LD_OP_LATENT_HEADS) ld_decompress_split(node, working);
+        if (node->op.kind == LD_OP_DELTA_CHUNKS) ld_delta_split(node, working);
         if (node->op.kind == LD_OP_ATTEND_TILES) node->tile_rows = ld_attend_tile_rows(&node->op);
         int64_t need = ld_node_scratch(node, max_rows);
         if (need > scratch) scratch = need;
@@ -164,6 +142,7 @@ void ld_program_free(ld_program *p) {
     free(p->counters);
     free(p->shares);
     free(p->holds);
+    free(p->team_of);
     free(p->scratch);
     free(p);
 }
@@ -171,59 +150,6 @@ void ld_program_free(ld_program *p) {
 int64_t ld_program_scratch_bytes(const ld_program *p) { return p->scratch_stride * p->n_workers; }
 
 // ---- running ----
-
-// Every sequence has one run of rows, and nobody writes a slot that another reads or writes.
-static const char *check_states(const ld_program *p, const ld_step_state *s) {
-    if (!s->states) return "a model with states was given none";
-    for (int64_t r = 1; r < s->n_rows; r++)
-        if (s->seq_of_row[r] == s->seq_of_row[r - 1] ? s->positions[r] != s->positions[r - 1] + 1
-                                                    : s->seq_of_row[r] < s->seq_of_row[r - 1])
-            return "the rows of a sequence are not in order";
-    for (int64_t r = 0; r < s->n_rows; r++) {
-        if (r && s->seq_of_row[r] == s->seq_of_row[r - 1]) continue;
-        int64_t seq = s->seq_of_row[r], n = 1;
-        const int32_t *use = s->states + 4 * seq;
-        while (r + n < s->n_rows && s->seq_of_row[r + n] == seq) n++;
-        int reads = s->positions[r] > 0;
-        if ((reads && (use[0] < 0 || use[0] >= p->n_states)) || use[1] < 0 || use[1] >= p->n_states || use[2] >= p->n_states)
-            return "a state slot is out of range";
-        if (use[2] >= 0 && (use[3] < 1 || use[3] > n || use[2] == use[1])) return "a state is wanted that the step does not reach";
-        for (int64_t other = 0; other < s->n_seqs; other++) {
-            const int32_t *theirs = s->states + 4 * other;
-            for (int i = 1; i < 3; i++)
-                if (use[i] >= 0 && (use[i] == theirs[0] || (other != seq && (use[i] == theirs[1] || use[i] == theirs[2]))))
-                    return "a state slot is written that is still needed";
-        }
-    }
-    return NULL;
-}
-
-const char *ld_program_check(const ld_program *p, const ld_step_state *s) {
-    if (s->n_rows < 1 || s->n_rows > p->max_rows) return "the number of rows does not fit the program";
-    if (s->n_out < 0 || s->n_out > p->max_rows || s->n_seqs < 1) return "the number of wanted rows or sequences is wrong";
-    if (s->n_groups != p->n_groups) return "the number of cache groups is wrong";
-    if (s->first < 0 || s->first > s->end || s->end > p->n_ops) return "there are no such ops";
-    if (s->handoff && s->handoff->n_flags < p->n_flags) return "the handoff has too few flags";
-    if (s->handoff && ld_handoff_load(s->handoff, -1)) return "the handoff was stopped and not reset";
-    for (int64_t r = 0; r < s->n_rows; r++) {
-        if (s->token_ids[r] < 0 || s->token_ids[r] >= p->n_vocab) return "a token id is out of range";
-        if (s->positions[r] < 0 || s->positions[r] >= p->max_position) return "a position is beyond the context";
-        if (s->seq_of_row[r] < 0 || s->seq_of_row[r] >= s->n_seqs) return "a row belongs to no sequence";
-        if (s->positions[r] / LD_BLOCK >= s->table_stride) return "a block table is too short";
-        int64_t last = s->positions[r] / LD_BLOCK;
-        if (r && s->seq_of_row[r] == s->seq_of_row[r - 1] && s->positions[r] > s->positions[r - 1] &&
-            s->positions[r - 1] / LD_BLOCK == last)
-            continue; // seen just now
-        for (int64_t g = 0; g < p->n_groups; g++) {
-            const int32_t *table = ld_blocks_of(s, g, r);
-            for (int64_t b = p->window[g] < 0 ? last + 1 : ld_first_block(p->window[g], s->positions[r]); b <= last; b++)
-                if (table[b] < 0 || table[b] >= p->n_blocks[g]) return "a block id is out of range";
-        }
-    }
-    for (int64_t i = 0; i < s->n_out; i++)
-        if (s->out_rows[i] < 0 || s->out_rows[i] >= s->n_rows) return "a wanted row is not in the batch";
-    return p->n_states ? check_states(p, s) : NULL;
-}
 
 void ld_program_start(ld_program *p, ld_step_state *s) {
     s->bad_op = s->aborted = 0;
@@ -238,10 +164,14 @@ void ld_program_start(ld_program *p, ld_step_state *s) {
         int64_t tasks = p->counters[i].tasks = ld_node_tasks(&p->nodes[i], s);
         atomic_store_explicit(&p->counters[i].done, 0, memory_order_relaxed);
         atomic_store_explicit(&p->counters[i].finished, 0, memory_order_relaxed);
+        const ld_op *op = &p->nodes[i].op;
+        int working = op->team ? team_size(p, op) : p->n_workers, at = 0;
         for (int w = 0; w < p->n_workers; w++) {
             share *mine = &p->shares[i * p->n_workers + w];
-            atomic_store_explicit(&mine->next, tasks * w / p->n_workers, memory_order_relaxed);
-            mine->end = tasks * (w + 1) / p->n_workers;
+            int works = in_team(p, op, w);
+            atomic_store_explicit(&mine->next, works ? tasks * at / working : 0, memory_order_relaxed);
+            mine->end = works ? tasks * (at + 1) / working : 0;
+            at += works;
         }
     }
     for (int w = 0; w < p->n_workers; w++) p->holds[w].task = 0;
@@ -286,22 +216,24 @@ static void do_task(ld_program *p, ld_ctx *ctx, int64_t i, int64_t task, hold *a
     atomic_fetch_add(&p->counters[i].done, 1);
 }
 
-// Does one of the tasks [from, to] that another worker is at.
+// Does one of the tasks [from, to] that another worker is at, unless its weights lie with another team.
 static void help(ld_program *p, ld_ctx *ctx, int worker, int64_t from, int64_t to) {
     for (int w = 0; w < p->n_workers; w++) {
         uint64_t held = w == worker ? 0 : __atomic_load_n(&p->holds[w].task, __ATOMIC_ACQUIRE);
         int64_t i = (int64_t)(held >> 32) - 1;
-        if (i >= from && i <= to) {
+        if (i >= from && i <= to && in_team(p, &p->nodes[i].op, worker)) {
             do_task(p, ctx, i, held & UINT32_MAX, &p->holds[w]);
             return;
         }
     }
 }
 
-static int wait_done(ld_program *p, ld_ctx *ctx, int worker, int64_t from, int64_t to) {
+// Until the tasks of the ops [from, to] are done; of one team's ops alone unless `team` is 0.
+static int wait_done(ld_program *p, ld_ctx *ctx, int worker, int64_t from, int64_t to, int team) {
     int64_t since = 0;
     for (int64_t i = from; i <= to; i++) {
         counter *c = &p->counters[i];
+        if (team && p->nodes[i].op.team != team) continue;
         for (int64_t spins = 0; atomic_load_explicit(&c->done, memory_order_acquire) < c->tasks;) {
             if (stopped(p)) return 0;
             ld_relax(&spins);
@@ -316,15 +248,24 @@ static int wait_done(ld_program *p, ld_ctx *ctx, int worker, int64_t from, int64
     return 1;
 }
 
+static int64_t take_from(share *from) {
+    if (atomic_load_explicit(&from->next, memory_order_relaxed) >= from->end) return -1;
+    int64_t task = atomic_fetch_add(&from->next, 1);
+    return task < from->end ? task : -1;
+}
+
 // A task of op i for this worker, -1 when none is left.
 static int64_t take(ld_program *p, int64_t i, int worker) {
-    for (int w = 0; w < p->n_workers; w++) {
-        int owner = worker + w < p->n_workers ? worker + w : worker + w - p->n_workers;
-        share *from = &p->shares[i * p->n_workers + owner];
-        if (atomic_load_explicit(&from->next, memory_order_relaxed) >= from->end) continue;
-        int64_t task = atomic_fetch_add(&from->next, 1);
-        if (task < from->end) return task;
-    }
+    share *shares = &p->shares[i * p->n_workers];
+    int n = p->n_workers, ours = p->team_of[worker], more = p->team_of[0] != p->team_of[n - 1] && !p->nodes[i].op.team;
+    if (!in_team(p, &p->nodes[i].op, worker)) return -1;
+    for (int pass = 0; pass <= more; pass++)
+        for (int w = 0; w < n; w++) {
+            int owner = worker + w < n ? worker + w : worker + w - n;
+            if ((p->team_of[owner] != ours) != pass) continue;
+            int64_t task = take_from(&shares[owner]);
+            if (task >= 0) return task;
+        }
     return -1;
 }
 
@@ -362,11 +303,16 @@ void ld_program_worker(void *program, int worker) {
             do_task(p, &ctx, i, task, mine);
         }
         if (p->nodes[i].op.flags & LD_F_SYNC) {
-            if (!wait_done(p, &ctx, worker, since, i)) {
+            if (!wait_done(p, &ctx, worker, since, i, 0)) {
                 give_up(p);
                 return;
             }
             since = i + 1;
+        } else if (node->op.flags & LD_F_TEAM_SYNC && in_team(p, &node->op, worker)) {
+            if (!wait_done(p, &ctx, worker, since, i, node->op.team)) {
+                give_up(p);
+                return;
+            }
         }
         if (times) {
             int64_t now = now_ns();

@@ -13,6 +13,8 @@ import mmap
 import os
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
@@ -75,15 +77,17 @@ def decode(model: LoadedModel, ids: list[int]) -> Result:
     if model.pools is not None:
         model.pools.forget()
     seconds, beside = [], []
-    for at in range(N_PROMPT + N_WARM, N_PROMPT + N_WARM + N_DECODE):
-        started = time.perf_counter()
-        model.step(batch(ids[at : at + 1], at, 1))
-        seconds.append(time.perf_counter() - started)
-        beside.append(seconds[-1] - model.last_step_s)
+    with parts_of_a_step() as parts:
+        for at in range(N_PROMPT + N_WARM, N_PROMPT + N_WARM + N_DECODE):
+            started = time.perf_counter()
+            model.step(batch(ids[at : at + 1], at, 1))
+            seconds.append(time.perf_counter() - started)
+            beside.append(seconds[-1] - model.last_step_s)
     middle = median(seconds)
     found: Result = {"tok_s": round(1 / middle, 2), "mean_tok_s": round(len(seconds) / sum(seconds), 2)}
     found["step_ms"] = round(1e3 * middle, 2)
     found["beside_step_ms"] = round(1e3 * median(beside), 3)
+    found["parts_us"] = {name: round(1e6 * median(took), 1) for name, took in parts.items() if took}
     if model.pools is not None:
         figures = model.pools.figures()
         hits, misses = sum(one.hits for one in figures), sum(one.misses for one in figures)
@@ -91,6 +95,39 @@ def decode(model: LoadedModel, ids: list[int]) -> Result:
         found["promotions_a_token"] = round(sum(one.promotions for one in figures) / N_DECODE, 2)
         found["switched_off"] = model.pools.switched_off
     return found
+
+
+@contextmanager
+def parts_of_a_step() -> Iterator[dict[str, list[float]]]:
+    """Seconds of what a step does beside its program, by method, while it is entered."""
+    from engine.runtime.choices import StepChoices
+    from engine.runtime.gpu_executor import GpuExecutor
+    from engine.runtime.gpu_inputs import HostInputs
+    from engine.runtime.pool_keeper import PoolKeeper
+    from engine.runtime.tally import ExpertTally
+
+    found: dict[str, list[float]] = {}
+    wanted = [(PoolKeeper, "begin"), (PoolKeeper, "end"), (PoolKeeper, "settle"), (StepChoices, "read"), (ExpertTally, "add")]
+    wanted += [(LoadedModel, "_took"), (HostInputs, "fill"), (GpuExecutor, "_run_beside"), (GpuExecutor, "_run_cpu")]
+    before = [(owner, name, getattr(owner, name)) for owner, name in wanted]
+
+    def timed(usual: Any, took: list[float]) -> Any:
+        def run(*args: Any, **options: Any) -> Any:
+            started = time.perf_counter()
+            try:
+                return usual(*args, **options)
+            finally:
+                took.append(time.perf_counter() - started)
+
+        return run
+
+    try:
+        for owner, name, usual in before:
+            setattr(owner, name, timed(usual, found.setdefault(f"{owner.__name__}.{name}", [])))
+        yield found
+    finally:
+        for owner, name, usual in before:
+            setattr(owner, name, usual)
 
 
 def settled(model: LoadedModel) -> None:

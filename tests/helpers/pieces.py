@@ -14,12 +14,15 @@ from engine.arch.registry import build_spec
 from engine.arch.units import UnitId
 from engine.gguf.reader import read_gguf
 from engine.graph.build import build_graph
+from engine.graph.ops import Graph
 from engine.placement.options import KV_TYPES
-from engine.placement.placement import Device, default_placement, units_of
-from engine.program.fuse import Phase
+from engine.placement.placement import Device, Placement, default_placement, units_of
+from engine.program.fuse import Phase, fuse_lane, named_ops
+from engine.program.lane_ops import writes
 from engine.program.lane_transfer import LaneRecv, LaneSend
 from engine.program.lower import lower_lanes
-from engine.program.outline import outline_lanes
+from engine.program.outline import LaneOutline
+from engine.program.partition import partition
 from engine.program.plan import Lane, Plan
 from engine.runtime.cpu_lane import describe
 from engine.runtime.derived import DerivedWeights, derived_parts
@@ -38,6 +41,18 @@ from tests.helpers.runs import EXACT
 Bytes = npt.NDArray[np.uint8]
 N_CTX = 512
 ROWS: tuple[tuple[Phase, int], ...] = (("decode", 1), ("prefill", 128))
+
+
+def lane_each(graph: Graph, placement: Placement, phase: Phase, max_rows: int) -> tuple[LaneOutline, ...]:
+    """A lane of the CPU's for each device, where the product makes one of all nodes: two sides of exchanges without a GPU."""
+    named, last = named_ops(graph.ops, phase)
+    logits = last[graph.logits.name]
+    found = []
+    for part in partition(named, placement):
+        ops = fuse_lane(part.ops, phase, max_rows, "cpu", part.late)
+        here = any(buffer == logits for op in ops for buffer in writes(op))
+        found.append(LaneOutline(part.device, ops, logits if here else None))
+    return tuple(found)
 
 
 class Pieced:
@@ -68,7 +83,7 @@ class Pieced:
         self.arenas: dict[Phase, list[Arena]] = {}
         self.pools: list[Pool] = []
         for phase, rows in ROWS:
-            plan = lower_lanes(outline_lanes(graph, placement, phase, rows), phase, rows, types, f32=True)
+            plan = lower_lanes(lane_each(graph, placement, phase, rows), phase, rows, types, f32=True)
             self.plans[phase] = plan
             self.arenas[phase] = [Arena(lane.arena_bytes) for lane in plan.lanes]
             while len(self.pools) < len(plan.lanes):

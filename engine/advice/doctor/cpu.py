@@ -12,6 +12,8 @@ NEEDED = ("avx2", "fma", "f16c")
 SHOWN = ("avx_vnni", "avx512f", "avx512_vnni", "avx512_bf16", "amx_int8", "amx_bf16")
 CLOSE_C = 5.0
 """So near to the temperature at which it slows down it is at its limit."""
+USUAL_LIMIT_C = 95.0
+"""Where a sensor does not tell its limit."""
 STEAL_PERCENT = 3.0
 SPAN_S = 0.3
 """Two readings that lie closer together tell nothing about a share of time."""
@@ -99,9 +101,9 @@ def _more_cores(context: Context) -> tuple[Fix, ...]:
     last = max(context.topology.cpus)
     return (
         Fix(
-            f"docker update --cpuset-cpus 0-{last} --cpus 0 CONTAINER",
-            "on the host: gives the container every processor, without a limit of time",
-            "docker update --cpuset-cpus LIST CONTAINER with the list from before",
+            f"docker run --cpuset-cpus 0-{last} ...",
+            "on the host: gives the container every processor; start it anew with this option, and without --cpus",
+            "start it with the options from before",
         ),
     )
 
@@ -142,7 +144,7 @@ def temperature(context: Context) -> Outcome:
     if throttled:
         parts.append(f"clocks lowered {count(throttled, 'time')} since the start")
     found = ", ".join(parts) or "clocks never lowered because of heat"
-    if rising or (hottest is not None and limit is not None and hottest >= limit - CLOSE_C):
+    if rising or (hottest is not None and hottest >= (USUAL_LIMIT_C if limit is None else limit - CLOSE_C)):
         fix = Fix("", "free the air's way, clean the cooler, renew its paste, or raise the fans in the firmware", "")
         return warned(found, "The processor is at its temperature limit and lowers its clock.", fix, evidence="/sys/class/hwmon")
     return passed(found, "" if limit is not None else "The sensor does not tell its limit.", evidence="/sys/class/hwmon")
@@ -195,3 +197,16 @@ def steal(context: Context) -> Outcome:
     fix = Fix("", "ask who runs the host for processors of your own, or run where nobody else does", "")
     why = "The host of this virtual machine is busy with others; each step of the model waits for the slowest core."
     return warned(found, why, fix, evidence="/proc/stat")
+
+
+@row("D-CPU-8", GROUP, "Threads and sleep states")
+def threads(context: Context) -> Outcome:
+    """Facts that people are told to change in the firmware; what counts is how many workers there are."""
+    machine, folder = context.topology, "sys/devices/system/cpu/cpu0/cpuidle"
+    states = [sysfs.text(path / "name") or "" for _, path in sysfs.numbered(context.root / folder, "state")]
+    off = [path for _, path in sysfs.numbered(context.root / folder, "state") if sysfs.number(path / "disable") == 1]
+    found = "two threads a core" if machine.smt else "one thread a core"
+    if states:
+        found += f", sleep states {' '.join(one for one in states if one)}" + (f", {len(off)} of them off" if off else "")
+    why = "Both may stay as they are: one worker a core is planned, and a core that sleeps leaves power to the others."
+    return passed(found, why, evidence=f"/sys/devices/system/cpu/smt, /{folder}")

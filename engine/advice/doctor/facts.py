@@ -51,10 +51,14 @@ class AppFacts:
 
 @dataclass(frozen=True, slots=True)
 class PeerFacts:
-    """Whether cards write into each other's memory, proven by copies that were compared. notes: a sentence a failed pair."""
+    """Whether cards write into each other's memory, proven by copies that were compared: a sentence for each pair that does not.
+
+    lost: what was written did not arrive. apart: the driver gives no access, as for most desktop cards.
+    """
 
     n_pairs: int
-    notes: tuple[str, ...] = ()
+    lost: tuple[str, ...] = ()
+    apart: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

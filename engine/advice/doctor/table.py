@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from engine.advice.doctor import cpu
+from engine.advice.doctor import bandwidth, cpu, disk, files, gpu, gpu_driver, memory, network, numa, pcie, system
 from engine.advice.doctor.check import Check, CheckResult
 from engine.advice.doctor.context import Context
 
@@ -21,6 +21,57 @@ CHECKS: tuple[Check, ...] = (
     cpu.temperature,
     cpu.battery,
     cpu.steal,
+    cpu.threads,
+    memory.fits,
+    bandwidth.channels,
+    bandwidth.measured,
+    bandwidth.chiplets,
+    memory.swap,
+    memory.locked,
+    memory.reserved,
+    memory.errors,
+    memory.huge_pages,
+    memory.pressure,
+    numa.nodes,
+    numa.balancing,
+    numa.lopsided,
+    numa.cards,
+    numa.policy,
+    gpu_driver.driver,
+    gpu_driver.versions,
+    gpu_driver.code,
+    gpu.free_memory,
+    gpu.power_limit,
+    gpu.slowed,
+    gpu.persistence,
+    gpu.xids,
+    gpu.asleep,
+    gpu.shared,
+    gpu_driver.compiler,
+    pcie.width,
+    pcie.under_load,
+    pcie.errors,
+    pcie.saving,
+    pcie.window,
+    pcie.between,
+    pcie.nvlink,
+    disk.model_disk,
+    disk.scheduler,
+    disk.free_space,
+    files.header,
+    files.parts,
+    files.content,
+    files.template,
+    system.listener,
+    system.engines,
+    system.versions,
+    system.locale_and_clock,
+    system.out_of_memory,
+    system.board,
+    system.environment,
+    system.program,
+    system.container,
+    network.download,
 )
 
 

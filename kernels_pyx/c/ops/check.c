@@ -57,7 +57,9 @@ static const char *check_linear(const ld_node *node, int64_t rows, int64_t bytes
         const char *wrong = check_weight(op, i, table);
         if (wrong) return wrong;
         if (gated && i) break;
-        if (op->y_offset[i] != LD_LOGITS && !inside(op->y_offset[i], op->y_stride[i], op->w_rows[i], rows, bytes))
+        if (op->y_first[i] < 0 || op->y_first[i] % 16) return "an output that begins off the grid";
+        if (op->y_offset[i] != LD_LOGITS &&
+            !inside(op->y_offset[i], op->y_stride[i], op->y_first[i] + op->w_rows[i], rows, bytes))
             return "output outside the arena";
         if (op->y_offset[i] == LD_LOGITS && !(op->flags & LD_F_OUT_ROWS)) return "logits of other rows than the wanted ones";
     }
@@ -209,7 +211,8 @@ static const char *check_delta(const ld_op *op, int64_t rows, int64_t bytes) {
 static const char *check_pointwise(const ld_op *op, int64_t rows, int64_t bytes) {
     if (op->width < 1 || !inside(op->y_offset[0], op->y_stride[0], op->width, rows, bytes)) return "output outside the arena";
     if (!inside(op->x_offset, op->x_stride, op->width, rows, bytes)) return "input outside the arena";
-    if (op->kind == LD_OP_GATED_ACT && !inside(op->x2_offset, op->x2_stride, op->width, rows, bytes))
+    int beside = op->kind == LD_OP_GATED_ACT || (op->kind == LD_OP_ADD && op->flags & LD_F_BESIDE);
+    if (beside && !inside(op->x2_offset, op->x2_stride, op->width, rows, bytes))
         return "second input outside the arena";
     if (op->kind == LD_OP_ADD && bad_row_gate(op, rows, bytes)) return "gates outside the arena";
     if (op->kind == LD_OP_NORM && (op->parts < 1 || op->width % op->parts)) return "unequal parts";

@@ -151,7 +151,7 @@ void ld_linear_task(const ld_node *node, ld_ctx *ctx, int64_t task) {
     if (!few && !(op->flags & (LD_F_ADD | LD_F_GATED))) {
         int logits = op->y_offset[i] == LD_LOGITS;
         int64_t stride = logits ? ctx->state->logits_stride : op->y_stride[i];
-        float *y = ld_row(ctx, op->y_offset[i], op->y_stride[i], 0) + first;
+        float *y = ld_row(ctx, op->y_offset[i], op->y_stride[i], 0) + op->y_first[i] + first;
         multiply(node, ctx, i, first, n, n_rows, y, stride, i);
         for (int64_t r = 0; r < n_rows; r++) finish(node, ctx, logits, y + r * stride, n);
         return;
@@ -162,7 +162,7 @@ void ld_linear_task(const ld_node *node, ld_ctx *ctx, int64_t task) {
     if (gated) multiply(node, ctx, 1, first, n, n_rows, second, chunk, 0);
     if (few && !ld_claim(ctx)) return;
     for (int64_t r = 0; r < n_rows; r++) {
-        float *y = ld_row(ctx, op->y_offset[i], op->y_stride[i], r) + first;
+        float *y = ld_row(ctx, op->y_offset[i], op->y_stride[i], r) + op->y_first[i] + first;
         if (r + AHEAD < n_rows) // rows are far apart: no hardware prefetcher follows
             for (int64_t j = 0; j < n; j += 16) __builtin_prefetch(y + AHEAD * op->y_stride[i] + j, 1);
         if (op->flags & LD_F_ADD)

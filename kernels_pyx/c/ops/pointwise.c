@@ -63,6 +63,8 @@ void ld_add_task(const ld_node *node, ld_ctx *ctx, int64_t task) {
             ld_add_scaled(out_row(node, ctx, r), in_row(node, ctx, r), ld_row_gate(node, ctx, r), node->op.width);
         else
             ctx->table->vec.add(out_row(node, ctx, r), in_row(node, ctx, r), node->op.width);
+    for (int64_t r = rows.first; r < rows.end && node->op.flags & LD_F_BESIDE; r++)
+        ctx->table->vec.add(out_row(node, ctx, r), ld_row(ctx, node->op.x2_offset, node->op.x2_stride, r), node->op.width);
 }
 
 void ld_gated_act(const ld_node *node, const ld_ctx *ctx, const float *gate, const float *up, float *y, int64_t n) {

@@ -12,7 +12,6 @@ from app.monitors.painters import HeatGrid, SegmentBar, Sparkline
 from app.monitors.ring_gauge import RingGauge
 from app.monitors.side_panel import SidePanel
 from app.shots import script
-from engine.api.values import CpuSample, HardwareSnapshot
 
 pytestmark = pytest.mark.usefixtures("themed")
 
@@ -71,21 +70,22 @@ def test_side_panel_shows_what_it_was_told(qtbot: QtBot) -> None:
     panel.show()
     before = colours(panel)
     panel.set_decode_history(script.decode_rates())
-    panel.set_snapshot(script.snapshot())
+    panel.set_figures(script.side_figures())
     panel.set_context(8214, 65536, 1600)
     panel.set_state("generating")
-    assert panel._cpu.accessibleDescription() == "55 %, RAM 184 / 256 GB"
+    assert panel._nodes[0].accessibleDescription() == "55 %, RAM 184 / 256 GB, 58 °C"
     assert len(colours(panel)) > len(before)
 
 
 def test_hidden_panel_waits_for_being_shown(qtbot: QtBot) -> None:
     panel = SidePanel()
     qtbot.addWidget(panel)
-    panel.set_snapshot(HardwareSnapshot(0.0, CpuSample("CPU", (10.0, 30.0), None), 1, 2, 1))
-    assert panel._cpu.accessibleName() == ""
-    panel.show()
-    assert panel._cpu.accessibleName() == "Processor CPU"
-    assert panel._cpu.accessibleDescription().startswith("20 %")
+    panel.set_figures(script.side_figures())
+    assert not panel._nodes
+    with qtbot.waitSignal(panel.shown):
+        panel.show()
+    assert panel._nodes[0].accessibleName() == "EPYC 7543 32-Core"
+    assert panel._nodes[0].accessibleDescription().startswith("55 %")
 
 
 def test_last_decode_figure_stays_when_nothing_is_generated(qtbot: QtBot) -> None:

@@ -16,11 +16,11 @@ from app.telemetry.message_telemetry import (
     Card,
     MessageTelemetry,
     TelemetryDamaged,
-    kept,
     packed,
     unpacked,
 )
-from app.telemetry.shown import NOT_KEPT, replayed, shown_again
+from app.telemetry.readings import kept
+from app.telemetry.replay import NOT_KEPT, replayed, shown_again
 from engine.api.values import why
 
 GB = 10**9

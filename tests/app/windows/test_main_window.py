@@ -307,4 +307,4 @@ def test_an_answer_that_a_full_gpu_ended_leads_to_the_placement_page(stage: Stag
     row = stage.parts.store.messages(stage.controller.chat_id or 0)[-1]
     stage.window.page.transcript.error_action_requested.emit(row.id)
     assert asked == [row.error]
-    assert stage.window._is_placing()
+    assert stage.window._door() is stage.window.placement

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from engine.advice.doctor.table import CHECKS
 from engine.advice.symptom_walk import (
     Answer,
     Cause,
@@ -28,7 +29,7 @@ from tests.helpers.false_advice import false_advice_in
 
 CAUSES = [node for node in TREE.nodes.values() if isinstance(node, Cause)]
 SOURCES = [source for question in QUESTIONS for answer in question.answers for source in answer.told_by]
-CHECKS = sorted({source.id for source in SOURCES if isinstance(source, FromCheck)})
+CHECKS_ASKED = sorted({source.id for source in SOURCES if isinstance(source, FromCheck)})
 RULES = sorted({source.rule for source in SOURCES if isinstance(source, FromFinding)})
 NOTHING = Evidence()
 
@@ -53,6 +54,12 @@ def test_every_cause_can_be_reached_and_every_symptom_ends() -> None:
     reached = set().union(*(ends(symptom) for symptom in SYMPTOMS))
     assert reached == {cause.id for cause in CAUSES}
     assert all(ends(symptom) for symptom in SYMPTOMS)
+
+
+def test_every_check_that_is_asked_or_linked_exists() -> None:
+    rows = {check.id for check in CHECKS} | {f"D-QT-{n}" for n in range(1, 9)}
+    asked = set(CHECKS_ASKED) | {link.target for cause in CAUSES for link in cause.links if link.kind == "check"}
+    assert asked <= rows, asked - rows
 
 
 def test_no_walk_is_long() -> None:
@@ -117,7 +124,7 @@ def _only(question: Question) -> Tree:
 @given(data=st.data())
 def test_any_evidence_and_any_answers_lead_to_a_question_or_a_cause(symptom: Symptom, data: st.DataObject) -> None:
     status = st.sampled_from(("pass", "warn", "fail", "unknown", "n/a"))
-    said = st.dictionaries(st.sampled_from(CHECKS), status.map(lambda one: Said(one, "A sentence.")))
+    said = st.dictionaries(st.sampled_from(CHECKS_ASKED), status.map(lambda one: Said(one, "A sentence.")))
     finding = st.dictionaries(st.sampled_from(RULES), st.just("A finding."))
     figure = st.dictionaries(
         st.sampled_from(("prompt_tokens", "answers", "context_percent", "gpu_percent", "n_gpus", "growth_mb_h")),

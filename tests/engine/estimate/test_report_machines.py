@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import random
 import time
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -109,10 +110,15 @@ def test_the_best_placement_is_found_within_a_second(tmp_path: Path, headers: Pa
 def test_placements_over_two_nodes_are_estimated_node_by_node(tmp_path: Path, headers: Path) -> None:
     there = machine(tmp_path, MILAN | {"ram_gib": 256}, "RTX 4090", 24, 4)
     planner = Planner(outline("deepseek-r1", "Q4_K_M", headers), OPTIONS, there)
-    whole = planner.fit()
+    spread = planner.fit()
+    whole = replace(spread, spreads=())
     half = [unit for unit, where in whole.units if unit.kind == "experts" and where == Numa(0)][::2]
     both = planner.refine(planner.move(whole, half, Numa(1)))
-    one = planner.refine(whole)
+    one, split = planner.refine(whole), planner.refine(spread)
+    assert split.of(Numa(0)).experts == pytest.approx(split.of(Numa(1)).experts) == pytest.approx(one.of(Numa(0)).experts / 2)
+    assert split.of(Numa(0)).decode_ms == pytest.approx(split.of(Numa(1)).decode_ms, rel=0.01)
+    assert split.of(Numa(0)).decode_ms < 0.55 * one.of(Numa(0)).decode_ms  # both nodes read their half at once
+    assert split.decode_tok_s > 1.2 * both.decode_tok_s  # whole experts on either node are read one after another
     assert one.of(Numa(0)).capacity == 512 << 30 and both.of(Numa(0)).capacity == both.of(Numa(1)).capacity == 256 << 30
     assert both.fits and both.of(Numa(0)).experts + both.of(Numa(1)).experts == one.of(Numa(0)).experts
     assert both.of(Numa(1)).decode_ms == pytest.approx(both.of(Numa(0)).decode_ms, rel=0.05)

@@ -60,11 +60,11 @@ def test_absurd_teams_are_refused(n: int) -> None:
         plan_workers(n)
 
 
-def test_several_nodes_of_memory_are_planned_with_but_not_loaded() -> None:
+def test_units_lie_on_nodes_of_memory_that_are_there() -> None:
     spec = build_spec(read_gguf(golden("qwen3").path))
     usual = default_placement(spec, LoadOptions())
     units = tuple((unit, Numa(1) if unit.layer == 1 else where) for unit, where in usual.units)
     text = to_json(replace(usual, units=units), spec)
-    assert from_json(text, spec, (), LoadOptions(), "it", n_nodes=2).units == units
-    with pytest.raises(PlacementError, match=r"it: mixer.1 is on numa1; this version runs a model on one node of memory"):
+    assert from_json(text, spec, (), LoadOptions(), "it", nodes=(0, 1)).units == units
+    with pytest.raises(PlacementError, match=r"it: mixer.1 is on numa1, which is not there; this machine has numa0"):
         from_json(text, spec, (), LoadOptions(), "it")

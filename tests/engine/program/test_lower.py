@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,12 +10,11 @@ import pytest
 from engine.arch.registry import build_spec
 from engine.arch.spec import Norm as NormSpec
 from engine.arch.units import UnitId
-from engine.errors import PlacementError
 from engine.gguf.reader import read_gguf
 from engine.graph.build import build_graph
 from engine.graph.ops import Add, Buffer, GatedAct, Graph, Linear, Norm, OutRows
 from engine.placement.options import LoadOptions
-from engine.placement.placement import Numa, default_placement
+from engine.placement.placement import default_placement
 from engine.program.fuse import Phase, fuse
 from engine.program.lane_ops import (
     LaneAdd,
@@ -133,15 +131,6 @@ def test_explain_lists_every_op(path: Path) -> None:
     lines = plan.explain().splitlines()
     assert lines[0].startswith("decode[2]: ") and "numa0: 17 ops" in lines[1]
     assert len(lines) == 2 + 17 and "attend" in lines[4]
-
-
-def test_two_devices_are_refused_by_name(path: Path) -> None:
-    file = read_gguf(path)
-    spec = build_spec(file)
-    placement = default_placement(spec, LoadOptions())
-    moved = replace(placement, units=(*placement.units[:-1], (placement.units[-1][0], Numa(1))))
-    with pytest.raises(PlacementError, match="numa0, numa1"):
-        lower(build_graph(spec), moved, "decode", 1, {})
 
 
 def test_what_cannot_be_fused_is_done_alone() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from engine.runtime.driver import DRIVER
 from engine.runtime.garbage import keep_imports_out
 from engine.triton_kernels import compiling
 from engine.triton_kernels.compiling import NotCompiled, nothing_compiled
@@ -88,11 +89,29 @@ ROW = (("mixer", "linear", "Q4_K"), ("mixer", "linear", "Q4_K"), ("ffn", "linear
 
 
 def test_who_captures_compiles_nothing() -> None:
-    pytest.importorskip("triton")
-    assert compiling._refuse(key="") is False
+    assert compiling._begins(key="") is False
     with nothing_compiled(), pytest.raises(NotCompiled):
-        compiling._refuse(key="")
-    assert compiling._refuse(key="") is False
+        compiling._begins(key="")
+    assert compiling._begins(key="") is False
+
+
+def test_nobody_has_the_driver_while_a_kernel_is_compiled() -> None:
+    with DRIVER:
+        compiling._begins(key="")
+        assert not DRIVER.is_mine
+        compiling._ended(key="")
+        assert DRIVER.is_mine
+    assert not DRIVER.is_mine
+    compiling._begins(key="")
+    compiling._ended(key="")
+    assert not DRIVER.is_mine  # who did not have it gets it by no compilation
+
+
+def test_triton_tells_when_it_compiles() -> None:
+    knobs = pytest.importorskip("triton").knobs
+    compiling.listen()
+    assert knobs.runtime.jit_cache_hook is compiling._begins
+    assert knobs.runtime.jit_post_compile_hook is compiling._ended
 
 
 def test_what_was_imported_is_searched_no_more(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,9 +9,10 @@ import pytest
 
 from engine.hardware.page_nodes import nodes_of
 from engine.placement.placement import Gpu, Numa
+from engine.runtime.node_memory import Meant
 from engine.runtime.residency import Holding, Residency
 from engine.service import holdings
-from engine.service.holdings import SAMPLED_PAGES, HoldingWatch, off_node_share, slope_of
+from engine.service.holdings import SAMPLED_PAGES, HoldingWatch, sampled, slope_of
 from kernels_pyx.arena import Arena
 
 GIB = 1 << 30
@@ -90,19 +91,20 @@ def test_slopes() -> None:
 
 
 def test_pages_on_other_nodes_are_told_by_their_share() -> None:
-    places = ((0, 1 << 20, 64 * 4096), (1, 1 << 30, 64 * 4096))
+    places = (Meant((0,), 1 << 20, 64 * 4096), Meant((1,), 1 << 30, 64 * 4096))
     asked: list[int] = []
 
     def look(addresses: Sequence[int]) -> list[int | None]:
         asked.extend(addresses)
         return [None if address % 8192 else 0 for address in addresses]
 
-    assert off_node_share(places, look) == 0.5
+    found = sampled(places, look)
+    assert found.share == 0.5 and found.known == 64 and found.by_node == {0: 64}
     assert len(asked) == 128 and max(asked) < (1 << 30) + 64 * 4096
-    assert off_node_share(places, lambda addresses: [None] * len(addresses)) is None
-    assert off_node_share((), look) is None
+    assert sampled(places, lambda addresses: [None] * len(addresses)).share is None
+    assert sampled((), look).share is None
     asked.clear()
-    off_node_share(((0, 0, 1 << 40),), look)
+    sampled((Meant((0,), 0, 1 << 40),), look)
     assert len(asked) == SAMPLED_PAGES
 
 

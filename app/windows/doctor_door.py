@@ -1,0 +1,120 @@
+"""DoctorDoor: the door to the doctor's page; before anybody asks for it, the quick checks run behind the window.
+
+What they find is a dot on the rail and at most one warning on the page of the first run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from PySide6.QtCore import QEvent, QObject, QTimer, Signal
+from PySide6.QtWidgets import QWidget
+
+from app.actions.tables import DOCTOR
+from app.i18n import tr
+from app.ops.doctor_context import make_context
+from app.ops.doctor_figures import DoctorFigures
+from app.ops.doctor_ops import DoctorOps
+from app.windows.loop_watch import LoopWatch
+from app.windows.page_door import PageDoor
+from app.windows.parts import Parts
+
+if TYPE_CHECKING:
+    from app.ops.doctor_ops import Checks
+    from app.windows.doctor_controller import DoctorController
+    from engine.advice.doctor.check import CheckResult
+    from engine.advice.doctor.context import Context
+
+AFTER_START_MS = 3000
+"""Later than the first frame and the load of the last model begin, sooner than anybody looks."""
+AFTER_LOAD_MS = 1500
+
+
+class DoctorDoor(PageDoor["DoctorController"]):
+    """dot_changed(colour token, empty for none). warning_changed(sentence, id of its check, words of the link; empty for none).
+    link_wanted(LinkView): an action of another page."""
+
+    dot_changed = Signal(str)
+    warning_changed = Signal(str, str, str)
+    link_wanted = Signal(object)
+
+    def __init__(self, parts: Parts, window: QWidget) -> None:
+        super().__init__(self._behind, DOCTOR, window)
+        self._parts = parts
+        self._started = False
+        self._figures = DoctorFigures(parts.bridge, self)
+        self._loop = LoopWatch(self)
+        self.findings: Callable[[], Mapping[str, str]] = dict
+        self.ops = DoctorOps(parts.ui, self._context, self._own_checks, parent=self)
+        self.ops.ended.connect(self._on_ended)
+        self._timer = QTimer(self)
+        self._timer.setSingleShot(True)
+        self._timer.timeout.connect(self._run_quick)
+        parts.models.ready.connect(self._on_ready)
+        window.installEventFilter(self)
+
+    def _behind(self, parent: QObject) -> DoctorController:
+        from app.windows.doctor_controller import DoctorController
+
+        controller = DoctorController(self._parts, self.ops, self._figures.figures, lambda: self.findings(), parent)
+        controller.link_wanted.connect(self.link_wanted)
+        return controller
+
+    def start(self) -> None:
+        """The window is up: the quick checks run in a while, and again after each model that was loaded."""
+        self._started = True
+        self._timer.start(AFTER_START_MS)
+
+    def close(self) -> None:
+        """Ends what runs."""
+        self._timer.stop()
+        self.ops.close()
+        self._loop.close()
+
+    def _on_ready(self, _info: object) -> None:
+        if self._started:
+            self._timer.start(AFTER_LOAD_MS)
+
+    def _run_quick(self) -> None:
+        if not self.ops.running:
+            self.ops.run()
+
+    def _on_ended(self) -> None:
+        results = self.ops.results
+        states = {result.status for result in results}
+        self.dot_changed.emit("err" if "fail" in states else "warn" if "warn" in states else "")
+        self.warning_changed.emit(*warning_of(results))
+
+    def _context(self) -> Callable[[], Context]:
+        parts = self._parts
+        folders = tuple(Path(folder) for folder in parts.settings.values.engine.model_folders)
+        return partial(make_context, self._figures.snapshot, parts.bridge.state.model, parts.paths.data, folders)
+
+    def _own_checks(self) -> Checks:
+        from app.doctor.qt_checks import qt_checks
+        from app.doctor.qt_facts import WaitFact, read_facts
+
+        worst = self._loop.worst
+        return qt_checks(read_facts(WaitFact(worst.seconds, worst.worked_s, worst.stack)))
+
+    def eventFilter(self, watched: QObject, event: QEvent) -> bool:
+        if event.type() in (QEvent.Type.Show, QEvent.Type.Hide):
+            self._loop.watch(event.type() == QEvent.Type.Show)
+        return super().eventFilter(watched, event)
+
+
+def warning_of(results: tuple[CheckResult, ...]) -> tuple[str, str, str]:
+    """The one warning that is worth a line at the first start: the sentence, the id of its check, the words that lead there.
+    Problems first, then what a line can fix. All empty when there is none."""
+    ranked = sorted(
+        (result for result in results if result.status in ("fail", "warn")),
+        key=lambda result: (result.status != "fail", not result.fixes),
+    )
+    if not ranked:
+        return "", "", ""
+    first = ranked[0]
+    link = tr("Welcome", "Show how to fix it") if first.fixes else tr("Welcome", "Show more")
+    return f"{first.title}: {first.observed.rstrip('.')}. {first.why}".strip(), first.id, link
