@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import math
 import os
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -79,7 +80,8 @@ class Scores:
             part.write_text(json.dumps(value, indent=1) + "\n")
             part.replace(self._path)
         except OSError:
-            part.unlink(missing_ok=True)
+            with suppress(OSError):
+                part.unlink()
 
 
 def _read(path: Path) -> tuple[Score, ...]:

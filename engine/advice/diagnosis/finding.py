@@ -75,3 +75,9 @@ class Finding:
     def is_alarm(self) -> bool:
         """Whether something is amiss, which a limit that is reached is not."""
         return self.level not in ("capacity", "note")
+
+
+def gain_sentence(gain: Gain) -> str:
+    """`Move 6 more layers' experts to GPU 1 (5.1 GB free): about +18 %.`, with its spread where it is felt."""
+    spread = f" (give or take {gain.spread:.0f} %)" if gain.spread >= 1 else ""
+    return f"{gain.text}: about +{gain.percent:.0f} %{spread}."

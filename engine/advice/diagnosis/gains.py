@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from engine.advice.diagnosis.finding import Gain
-from engine.advice.diagnosis.window import Window
+from engine.advice.diagnosis.measured import Measured
 from engine.arch.units import UnitId
 from engine.estimate.prediction import Prediction
 from engine.placement.placement import Device, Gpu, Numa, Placement
@@ -47,15 +47,6 @@ class Predicts(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
-    """The step of now. shares: of each device in it, 0..1; spread: how far single periods lie from their mean, in parts of it."""
-
-    shares: dict[str, float]
-    depth: int = 0
-    spread: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
 class Point:
     """k units moved: the placement, and the gain in parts of 1."""
 
@@ -63,18 +54,6 @@ class Point:
     placement: Placement
     gain: float
     fits: bool
-
-
-def measured_of(window: Window) -> Measured | None:
-    """What a window tells of its steps; None without decoding."""
-    works = window.decoding
-    shares = {one: share for one in window.devices if (share := window.share(one)) is not None}
-    if not works or not shares:
-        return None
-    times = [one.step_ms for one in works if one.step_ms]
-    mean = sum(times) / len(times)
-    spread = (sum((one - mean) ** 2 for one in times) / len(times)) ** 0.5 / mean
-    return Measured(shares, works[-1].kv_used_tokens // max(1, works[-1].n_answers), spread)
 
 
 def relief(planner: Predicts, placement: Placement, device: str, measured: Measured) -> Gain | None:
@@ -176,9 +155,3 @@ def rebalanced(
     return Gain(
         percent, float(round(percent * measured.spread)), there, text, len(moved), None, sum(sizes.get(one, 0) for one in moved)
     )
-
-
-def gain_sentence(gain: Gain) -> str:
-    """`Move 6 more layers' experts to GPU 1 (5.1 GB free): about +18 %.`, with its spread where it is felt."""
-    spread = f" (give or take {gain.spread:.0f} %)" if gain.spread >= 1 else ""
-    return f"{gain.text}: about +{gain.percent:.0f} %{spread}."

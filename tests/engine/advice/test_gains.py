@@ -4,20 +4,13 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
-from engine.advice.diagnosis.gains import (
-    LEAST_PERCENT,
-    Measured,
-    amdahl,
-    curve,
-    gain_sentence,
-    measured_of,
-    movable,
-    rebalanced,
-    relief,
-)
+from engine.advice.diagnosis.finding import gain_sentence
+from engine.advice.diagnosis.gains import LEAST_PERCENT, amdahl, curve, movable, rebalanced, relief
+from engine.advice.diagnosis.measured import Measured, measured_of
 from engine.api.pure import Gpu, Numa, Placement, Planner, machine_of, read_outline
 from engine.api.values import LoadOptions
 from tests.helpers.report_models import report_model
@@ -58,7 +51,7 @@ def test_nothing_moved_gains_nothing_more_gains_more_and_amdahl_is_never_exceede
     points = curve(planner, placement, units, Gpu(0), now)
     assert len(points) > 10
     assert points[0].gain == 0.0
-    for before, after in zip(points, points[1:], strict=False):
+    for before, after in pairwise(points):
         limited = planner.estimate(after.placement).limit_device == Gpu(0)
         assert limited or after.gain >= before.gain - 1e-9
         assert after.gain <= amdahl(planner, placement, units[: after.k], now) + 1e-9
