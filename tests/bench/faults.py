@@ -38,7 +38,8 @@ from tests.helpers.nvml import Cards, build
 from tests.helpers.recorder import Recorder, new_id
 
 WITHIN_S = 15.0
-HEALTHY_S = 8.0
+HEALTHY_S = 13.0
+"""A whole window and more: what is true of this machine anyway has been said by then."""
 PERIOD_S = 1.0
 ANSWER = SamplingParams(temperature=0.8, max_tokens=100_000, seed=7)
 
@@ -279,9 +280,10 @@ def main() -> int:
     for name, (expected, run) in FAULTS.items():
         if wanted.names and not any(one in name for one in wanted.names):
             continue
-        found, seconds, sentence = run()
-        rows.append({"fault": name, "expected": expected, "named": found, "seconds": round(seconds, 1), "sentence": sentence})
-        print(f"{name:45} {found:10} {seconds:5.1f} s  {sentence}", flush=True)
+        named = run()
+        rows.append({"fault": name, "expected": expected} | asdict(named))
+        beside = f"  (before: {', '.join(named.before)})" if named.before else ""
+        print(f"{name:45} {named.rule:10} {named.seconds:5.1f} s  {named.sentence}{beside}", flush=True)
     if wanted.json:
         wanted.json.write_text(json.dumps(rows, indent=1) + "\n")
     return int(any(row["expected"] != row["rule"] for row in rows))

@@ -63,14 +63,15 @@ def silent(window: Window) -> Said | None:
     snapshot = window.newest
     if snapshot is None:
         return None
-    for gpu in snapshot.gpus:
-        if gpu.state == "silent" or (gpu.state == "ok" and gpu.age_s > CARD_STALE_S):
-            name = window.name(gpu)
-            why = gpu.problem or f"its last values are {gpu.age_s:.0f} s old"
-            return Said(
-                f"The sensors of {name} are not answering; nothing is said of it until they do.",
-                f"{gpu.name}: {why}",
-                Action("doctor", "Open Doctor", target="sensors"),
-                window.device_name(gpu),
-            )
-    return None
+    quiet = [gpu for gpu in snapshot.gpus if gpu.state == "silent" or (gpu.state == "ok" and gpu.age_s > CARD_STALE_S)]
+    if not quiet:
+        return None
+    # Others of the same driver are late now and then while one hangs: the one that hangs is the oldest.
+    gpu = max(quiet, key=lambda one: one.age_s)
+    why = gpu.problem or f"its last values are {gpu.age_s:.0f} s old"
+    return Said(
+        f"The sensors of {window.name(gpu)} are not answering; nothing is said of it until they do.",
+        f"{gpu.name}: {why}",
+        Action("doctor", "Open Doctor", target="sensors"),
+        window.device_name(gpu),
+    )
