@@ -27,7 +27,7 @@ from app.ops.diagnosis_facts import DiagnosisFacts
 from engine.advice.diagnosis.diagnostician import Diagnostician
 from engine.advice.diagnosis.finding import Finding
 from engine.advice.diagnosis.window import Reading
-from engine.api.commands import Cancel, Generate, WatchSensors
+from engine.api.commands import Cancel, Generate, PinWorkers, WatchSensors
 from engine.api.events import Counters, Event, Sensors
 from engine.api.values import HardwareSnapshot, LoadOptions, RequestId, SamplingParams
 from engine.gguf.reader import read_gguf
@@ -162,8 +162,9 @@ def contention() -> Named:
 
 def crowd() -> Named:
     n = 2 * len(os.sched_getaffinity(0))
-    with answering(LoadOptions(n_ctx=2048, n_threads=n)) as (_, watched):
+    with answering() as (recorder, watched):
         watched.mark()
+        recorder.engine.submit(PinWorkers(new_id("pin"), str(n)))
         return watched.first()
 
 
