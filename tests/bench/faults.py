@@ -41,7 +41,7 @@ WITHIN_S = 15.0
 HEALTHY_S = 13.0
 """A whole window and more: what is true of this machine anyway has been said by then."""
 PERIOD_S = 1.0
-ANSWER = SamplingParams(temperature=0.8, max_tokens=100_000, seed=7)
+ANSWER = SamplingParams(temperature=0.8, max_tokens=1000, seed=7)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +60,8 @@ class Watched:
     def __init__(self) -> None:
         self.facts, self.doctor = DiagnosisFacts(), Diagnostician()
         self.shown: list[tuple[float, tuple[Finding, ...]]] = []
+        self.prompt = "Once upon a time"
+        self.current: list[RequestId] = []
         self.known: set[tuple[str, str]] = set()
         self._snapshot: HardwareSnapshot | None = None
         self._lock = threading.Lock()
@@ -107,7 +109,7 @@ class Watched:
 
 @contextmanager
 def answering(
-    options: LoadOptions | None = None, path: Path | None = None, prompt: str = "Once upon a time"
+    options: LoadOptions | None = None, path: Path | None = None, healthy_s: float = HEALTHY_S
 ) -> Iterator[tuple[Recorder, Watched]]:
     """A model that answers without end, and the diagnosis beside it, which has heard enough of how it is in health."""
     watched = Watched()
@@ -121,22 +123,21 @@ def answering(
 
         def keep() -> None:
             while not ended.is_set():
-                request = Generate(new_id("keep"), prompt=prompt, sampling=ANSWER)
+                request = Generate(new_id("keep"), prompt=watched.prompt, sampling=ANSWER)
                 recorder.engine.submit(request)
-                current.append(request.request_id)
+                watched.current.append(request.request_id)
                 with suppress(AssertionError):
                     recorder.end_of(request.request_id)
 
-        current: list[RequestId] = []
         thread = threading.Thread(target=keep, daemon=True)
         thread.start()
-        time.sleep(HEALTHY_S)
+        time.sleep(healthy_s)
         watched.mark()
         try:
             yield recorder, watched
         finally:
             ended.set()
-            for one in current[-1:]:
+            for one in watched.current[-1:]:
                 recorder.engine.submit(Cancel(new_id("cancel"), one))
             thread.join(10)
 
@@ -169,7 +170,10 @@ def crowd() -> Named:
 
 
 def long_context() -> Named:
-    with answering(prompt="word " * 1400) as (_, watched):
+    with answering() as (recorder, watched):
+        watched.mark()
+        watched.prompt = "word " * 1750
+        recorder.engine.submit(Cancel(new_id("cancel"), watched.current[-1]))
         return watched.first()
 
 
@@ -186,7 +190,7 @@ def damaged_weight() -> Named:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "damaged.gguf"
         shutil.copy(need_included_model(), path)
-        with answering(path=path) as (_, watched):
+        with answering(path=path, healthy_s=6.0) as (_, watched):
             file = read_gguf(path)
             tensor = next(one for name, one in file.tensors.items() if name.startswith("blk.7.ffn_down"))
             watched.mark()

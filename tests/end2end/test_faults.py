@@ -1,5 +1,5 @@
-"""Faults that are put into this machine are named first, within 15 s. Those of cards here; all of them, which want a machine that does
-nothing else, with LAYERDECK_LONG=1."""
+"""Faults that are put into this machine are named first, within 15 s. Those of cards here; all of them, which want a machine that
+does nothing else, with LAYERDECK_LONG=1."""
 
 from __future__ import annotations
 
