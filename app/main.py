@@ -35,6 +35,7 @@ from app.settings.store import SettingsStore
 from app.store.chat_store import ChatStore
 from app.windows.appearance import Appearance
 from app.windows.crash_dialog import CrashReporter
+from app.windows.findings_controller import FindingsController
 from app.windows.main_window import MainWindow
 from app.windows.parts import Parts
 from app.windows.side_panel_controller import SidePanelController
@@ -123,6 +124,7 @@ def build(app: QApplication, paths: Paths, client: Callable[[], EngineClient] = 
     holder.append(window)
     reporter.set_window(window, window.show_notice)
     SidePanelController(window, parts)
+    FindingsController(window, parts)
     window.page.transcript.telemetry_requested.connect(monitors.replay)
     telemetry = TelemetryOps(chats, monitors, store, bridge)
     return Running(parts, window, worker, closing, BackupOps(paths.database, worker, window), telemetry)

@@ -61,6 +61,10 @@ class DeviceLost(EngineError):
     """A GPU that met a fault or went away; what it computed is void."""
 
 
+class InvalidNumbers(EngineError):
+    """Values that are not finite came out of a step; the message names where, if that is known."""
+
+
 class TemplateError(EngineError):
     """A chat template that is broken, hostile, or refused the messages."""
 

@@ -55,6 +55,7 @@ class SidePanel(QWidget):
         self.setFixedWidth(WIDTH)
         self.setAccessibleName(self.tr("Live figures"))
         self._state = ""
+        self._finding = ("", "text2")
         self._dot = "text3"
         self._rate: float | None = None
         self._is_last = True
@@ -136,6 +137,13 @@ class SidePanel(QWidget):
         self._pending = figures
         if self.isVisible():
             self._show_pending()
+
+    def set_finding(self, sentence: str, color_token: str = "text2") -> None:
+        """What limits the machine, in a line that is cut where it does not fit; the tooltip has all of it. Empty: nothing."""
+        if (sentence, color_token) != self._finding:
+            self._finding = sentence, color_token
+            self.setToolTip(sentence)
+            self.update()
 
     def set_context(self, used: int, total: int, system: int = 0) -> None:
         """Tokens in the context window; `system` of them are the system prompt."""
@@ -225,6 +233,8 @@ class SidePanel(QWidget):
             paint.dot(painter, _MARGIN + width + 13, 29.5, 3.5, self._dot)
             paint.text(painter, _MARGIN + width + 23, 34, self._state, 12, 400, "text2", max_width=170)
         paint.text(painter, right, 34, self.tr("1 s"), 12, 400, "text3", "right")
+        if self._finding[0]:
+            paint.text(painter, _MARGIN, 51, self._finding[0], 11, 500, self._finding[1], max_width=WIDTH - 2 * _MARGIN)
         self._paint_decode(painter, right)
         self._paint_context(painter, right)
         if not self._more.isHidden():

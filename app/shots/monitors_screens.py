@@ -33,7 +33,8 @@ class MonitorsFrame(Frame):
         self.stage.close()
 
 
-def _stage(n_nodes: int = 2, n_cores: int = machine.N_CORES, threads: int = 2) -> MonitorsStage:
+def new_stage(n_nodes: int = 2, n_cores: int = machine.N_CORES, threads: int = 2) -> MonitorsStage:
+    """A page over the picture's machine."""
     built = machine.topology(n_nodes, n_cores, threads)
     return MonitorsStage(built, machine.facts(built))
 
@@ -44,12 +45,12 @@ def _working(at: float, stage: MonitorsStage) -> HardwareSnapshot:
 
 def generating() -> QWidget:
     """An answer is being written."""
-    return MonitorsFrame(_stage(), lambda stage: stage.remember(lambda at: _working(at, stage), machine.sample))
+    return MonitorsFrame(new_stage(), lambda stage: stage.remember(lambda at: _working(at, stage), machine.sample))
 
 
 def idle() -> QWidget:
     """It was written some minutes ago."""
-    stage = _stage()
+    stage = new_stage()
     stage.facts.told = replace(stage.facts.told, trace_time="14:02:11")
     end = _STOPPED * SECONDS
 
@@ -74,7 +75,7 @@ def _rested(sample: EngineSample) -> EngineSample:
 
 def no_gpu() -> QWidget:
     """Everything runs on the processors."""
-    stage = _stage()
+    stage = new_stage()
     stage.facts.told = replace(stage.facts.told, held={})
 
     def fill(stage: MonitorsStage) -> None:
@@ -92,7 +93,7 @@ def one_hot() -> QWidget:
     def fill(stage: MonitorsStage) -> None:
         stage.remember(lambda at: machine.snapshot(at, stage.machine, gpus=machine.hot(machine.cards(at))), machine.sample)
 
-    return MonitorsFrame(_stage(), fill)
+    return MonitorsFrame(new_stage(), fill)
 
 
 def silent() -> QWidget:
@@ -102,7 +103,7 @@ def silent() -> QWidget:
         gpus = machine.cards(at)
         return machine.snapshot(at, stage.machine, gpus=machine.silent(gpus) if at > SECONDS - 12 else gpus)
 
-    return MonitorsFrame(_stage(), lambda stage: stage.remember(lambda at: reading(at, stage), machine.sample))
+    return MonitorsFrame(new_stage(), lambda stage: stage.remember(lambda at: reading(at, stage), machine.sample))
 
 
 def recording() -> QWidget:
@@ -114,7 +115,7 @@ def recording() -> QWidget:
         stage.monitors.record()
         stage.controller.toggle_pause()
 
-    return MonitorsFrame(_stage(), fill)
+    return MonitorsFrame(new_stage(), fill)
 
 
 def many() -> QWidget:
@@ -123,7 +124,7 @@ def many() -> QWidget:
     def fill(stage: MonitorsStage) -> None:
         stage.remember(lambda at: _working(at, stage), lambda at: machine.sample(at, n_nodes=8))
 
-    return MonitorsFrame(_stage(8, 16), fill)
+    return MonitorsFrame(new_stage(8, 16), fill)
 
 
 MONITORS: Mapping[str, Callable[[], QWidget]] = {

@@ -34,6 +34,7 @@ from app.windows.placement_inspector import PlacementInspector
 from app.windows.placement_menus import PlacementMenus
 from app.windows.placement_parts import PlacementParts
 from app.windows.placement_pools import PlacementPools
+from app.windows.placement_preview import PlacementPreview
 from app.windows.placement_states import PlacementStates
 from app.windows.placement_use import PlacementUse
 from engine.api.events import Event, Finished
@@ -64,6 +65,7 @@ class PlacementController(PageController):
         self.commands = PlacementCommands(parts, self.page, self)
         self.context = PlacementContext(parts, self.page, self)
         self.pools = PlacementPools(parts, self.page, self)
+        self.preview = PlacementPreview(parts.desk, self)
         self._connect()
         self._refresh()
 

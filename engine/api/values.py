@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal, NewType
 
 from engine.api.expert_use import ExpertUse
+from engine.hardware.process_sample import ForeignProcess, ProcessSample, ThreadSample
 from engine.hardware.snapshot import (
     CoreSample,
     CpuSample,
@@ -39,6 +40,7 @@ __all__ = [
     "EngineSample",
     "ExpertUse",
     "FinishReason",
+    "ForeignProcess",
     "GpuProcess",
     "GpuSample",
     "GpuState",
@@ -58,10 +60,12 @@ __all__ = [
     "Placement",
     "PoolMode",
     "PressureSample",
+    "ProcessSample",
     "RequestId",
     "SamplingParams",
     "SensorCost",
     "StreamExperts",
+    "ThreadSample",
     "TokenTrace",
     "Topology",
     "TraceKind",

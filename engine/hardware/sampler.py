@@ -11,6 +11,7 @@ from engine.hardware.cpu_gauges import CpuGauges
 from engine.hardware.disk_gauges import DiskGauges
 from engine.hardware.gpu_watch import GpuWatch
 from engine.hardware.memory_gauges import MemoryGauges, NodeGauges, PressureGauges
+from engine.hardware.process_gauges import ProcessGauges
 from engine.hardware.snapshot import HardwareSnapshot, SensorCost
 from engine.hardware.topology import Topology
 from engine.hardware.topology_read import read_topology, topology
@@ -34,6 +35,7 @@ class Sampler:
         self._watched = watched or Path.home()
         self._cpu = CpuGauges(root, self.topology, slow_s)
         self._memory, self._pressure = MemoryGauges(root), PressureGauges(root)
+        self._process = ProcessGauges(root)
         self._nodes, self._disk = NodeGauges(root, self.topology, slow_s), DiskGauges(root)
 
     def watch_file(self, path: Path | None) -> None:
@@ -46,6 +48,7 @@ class Sampler:
         cpu, cores = self._cpu.read(now)
         used, total, memory = self._memory.read(now)
         nodes, pressure, disk = self._nodes.read(now), self._pressure.read(), self._disk.read(now)
+        process = self._process.read(now, sum(cpu.use_percent) / 100 if cpu.use_percent else None)
         gpus = self._gpus.samples() if self._gpus is not None else ()
         free = self._disk_free()
         process_bytes = self._memory.process_bytes()
@@ -63,6 +66,7 @@ class Sampler:
             memory=memory,
             pressure=pressure,
             disk=disk,
+            process=process,
             cost=SensorCost(
                 gpu_ms=self._gpus.cost_ms if self._gpus is not None else None,
                 cpu_ms=(time.thread_time() - spent) * 1e3,

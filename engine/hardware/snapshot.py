@@ -5,8 +5,10 @@ Units stand in the names. What cannot be had is None, and `missing` of the part 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
+
+from engine.hardware.process_sample import ProcessSample
 
 Missing = tuple[tuple[str, str], ...]
 """(field, why it is None): `("fan_percent", "this card has no fan of its own")`."""
@@ -225,4 +227,5 @@ class HardwareSnapshot:
     memory: MemorySample = MemorySample()
     pressure: PressureSample = PressureSample()
     disk: DiskSample = DiskSample()
+    process: ProcessSample = field(default_factory=ProcessSample)
     cost: SensorCost | None = None

@@ -76,6 +76,8 @@ class EngineSample:
     decode_tok_s, prefill_tok_s: of the time spent in such steps, all answers together; None without one.
     step_ms: a decode step from its start to its logits; outside_ms: from there to the next step (sampling, text, events).
     ops: of the last decode step that was measured op by op; trace: where its time went.
+    n_waiting: requests that wait for their turn. prompt_done of prompt_tokens: of the prompts that are being read, 0: none is.
+    n_invalid: steps that ended in values that are no numbers; n_repeated: the longest run of one token at the end of an answer.
     """
 
     time_s: float
@@ -94,3 +96,8 @@ class EngineSample:
     kv_total_tokens: int = 0
     kv_bytes_per_token: int = 0
     trace: TokenTrace | None = None
+    n_waiting: int = 0
+    prompt_tokens: int = 0
+    prompt_done: int = 0
+    n_invalid: int = 0
+    n_repeated: int = 0

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.arch.units import UnitId
-from engine.errors import EngineError, InvalidRequest
+from engine.errors import EngineError, InvalidNumbers, InvalidRequest
 from engine.placement.placement import Numa, WorkerPlan
 from engine.program.lane_ops import LaneOp
 from engine.program.plan import Lane, Plan
@@ -205,7 +205,7 @@ def not_finite(lane: Lane, op: int) -> EngineError:
 def not_finite_in(unit: UnitId) -> EngineError:
     """What to say of a unit in which values became something else than finite numbers."""
     where = f"layer {unit.layer} ({unit.kind})" if unit.layer >= 0 else f"the {unit.kind}"
-    return EngineError(f"the model computed non-finite values in {where}; the file is probably damaged, get it again")
+    return InvalidNumbers(f"the model computed non-finite values in {where}; the file is probably damaged, get it again")
 
 
 def refused(error: ValueError) -> InvalidRequest:

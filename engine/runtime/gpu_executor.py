@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.arch.spec import ModelSpec
-from engine.errors import Cancelled, EngineBug, EngineError, InvalidRequest
+from engine.errors import Cancelled, EngineBug, EngineError, InvalidNumbers, InvalidRequest
 from engine.program.plan import Lane, Plan
 from engine.runtime.batches import parts_of
 from engine.runtime.buckets import pick
@@ -372,7 +372,7 @@ class GpuExecutor:
             if call is not None:
                 return not_finite_in(call.unit)
             lane.stream.synchronize()
-        return EngineError("the model computed non-finite values; the file is probably damaged, get it again")
+        return InvalidNumbers("the model computed non-finite values; the file is probably damaged, get it again")
 
     @property
     def is_cold(self) -> bool:

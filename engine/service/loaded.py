@@ -69,7 +69,15 @@ class Loaded:
 
     def work(self) -> EngineSample:
         """What was done since it was asked before. Any thread."""
-        return self.meter.sample(len(self.session.active()), self.session.n_tokens_held, self.kv_bytes_per_token)
+        sample = self.meter.sample(len(self.session.active()), self.session.n_tokens_held, self.kv_bytes_per_token)
+        queue = self.session.queue
+        return replace(
+            sample,
+            n_waiting=queue.n_waiting,
+            prompt_tokens=queue.prompt_tokens,
+            prompt_done=queue.prompt_done,
+            n_repeated=queue.n_repeated,
+        )
 
     def renew_session(self, emit: Callable[[Event], None]) -> None:
         """Forgets the running answers and what the cache holds, after a fault in the midst of a step."""

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.api.values import DeviceWork, EngineSample, OpTime, TokenTrace
+from engine.errors import InvalidNumbers
 from engine.estimate.reads import TokenReads
 from engine.runtime.cache_groups import CacheGroup
 from engine.runtime.choices import Chosen
@@ -48,6 +49,7 @@ class _Counts:
     outside_s: float = 0.0
     n_outside: int = 0
     depth: int = 0
+    invalid: int = 0
     crossed: dict[str, tuple[int, int]] = field(default_factory=dict)
     busy_s: dict[Phase, float] = field(default_factory=lambda: {"prefill": 0.0, "decode": 0.0})
 
@@ -120,6 +122,10 @@ class WorkMeter:
             self._under_way = phase, began
         try:
             logits = self._model.step(batch)
+        except InvalidNumbers:
+            with self._lock:
+                self._counts.invalid += 1
+            raise
         finally:
             with self._lock:
                 self._count_busy(time.monotonic())
@@ -195,6 +201,7 @@ class WorkMeter:
             kv_total_tokens=self._model.n_ctx,
             kv_bytes_per_token=kv_bytes_per_token,
             trace=None if decode is None else self._traced(decode),
+            n_invalid=counts.invalid,
         )
 
     def _traced(self, times: StepTimes) -> TokenTrace | None:

@@ -20,6 +20,7 @@ from engine.runtime.tally import ExpertTally
 from engine.runtime.written import Live
 from engine.sampling.chain import Sampler
 from engine.session.block_manager import BlockManager
+from engine.session.queue import Queue, queue_of
 from engine.session.rehearsal import Rehearsal
 from engine.session.scheduler import Scheduler, Work
 from engine.session.sequence import Clock, Sequence
@@ -95,6 +96,11 @@ class Session:
     def n_tokens_held(self) -> int:
         """Tokens in the cache of answers under way. Any thread."""
         return sum(one.table.n_tokens for one in self._scheduler.running())
+
+    @property
+    def queue(self) -> Queue:
+        """What answers are at. Any thread."""
+        return queue_of(self._scheduler.sequences())
 
     def active(self) -> frozenset[RequestId]:
         """Requests that have not ended."""

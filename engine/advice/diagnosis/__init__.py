@@ -1,1 +1,1 @@
-"""Diagnosis: what limits the work of the last seconds, by rules over windows of readings and counters."""
+"""What limits the machine now: rules over the last seconds of readings, each with its numbers and what can be done."""

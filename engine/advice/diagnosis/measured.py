@@ -1,0 +1,28 @@
+"""The step of now as far as predictions want it, from a window; apart from `gains`, which brings the planner with it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from engine.advice.diagnosis.window import Window
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """The step of now. shares: of each device in it, 0..1; spread: how far single periods lie from their mean, in parts of it."""
+
+    shares: dict[str, float]
+    depth: int = 0
+    spread: float = 0.0
+
+
+def measured_of(window: Window) -> Measured | None:
+    """What a window tells of its steps; None without decoding."""
+    works = window.decoding
+    shares = {one: share for one in window.devices if (share := window.share(one)) is not None}
+    if not works or not shares:
+        return None
+    times = [one.step_ms for one in works if one.step_ms]
+    mean = sum(times) / len(times)
+    spread = (sum((one - mean) ** 2 for one in times) / len(times)) ** 0.5 / mean
+    return Measured(shares, works[-1].kv_used_tokens // max(1, works[-1].n_answers), spread)

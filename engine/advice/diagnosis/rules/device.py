@@ -1,0 +1,77 @@
+"""Devices that went away, results that are no numbers, and sensors that do not answer."""
+
+from __future__ import annotations
+
+from engine.advice.diagnosis.finding import Action
+from engine.advice.diagnosis.rule import Said
+from engine.advice.diagnosis.window import CARD_STALE_S, Window, spoken
+
+REPEATED = 20
+"""Tokens alike at the end of an answer. A line of a table does that too, for less than the seconds that a finding must last."""
+
+
+def lost(window: Window) -> Said | None:
+    """A card fell off the bus, or the engine met its fault."""
+    fact = window.facts.lost
+    if fact is not None:
+        why = fact.sentence or "the engine met a fault of the device, and what it computed is void"
+        sentence = f"{spoken(fact.device)} stopped answering at {fact.clock}. Your text is saved. Reload without it?"
+        return Said(sentence, why, Action("reload", "Plan without it", fact.device), fact.device)
+    snapshot = window.newest
+    for gpu in () if snapshot is None else snapshot.gpus:
+        if gpu.state == "lost":
+            device = window.device_name(gpu)
+            sentence = f"{spoken(device)} stopped answering. Your text is saved. Reload without it?"
+            return Said(sentence, f"{gpu.name}: {gpu.problem}", Action("reload", "Plan without it", device), device)
+    return None
+
+
+def invalid(window: Window) -> Said | None:
+    """Values that are no numbers came out of a step."""
+    n_invalid = sum(one.n_invalid for one in window.works)
+    if not n_invalid:
+        return None
+    times = "a step" if n_invalid == 1 else f"{n_invalid} steps"
+    return Said(
+        "The model produced invalid numbers. The file is probably damaged, or copies between GPUs were dropped.",
+        f"values that are not finite came out of {times} in the last seconds, so the answer was ended",
+        Action("verify", "Check the file"),
+    )
+
+
+def repeated(window: Window) -> Said | None:
+    """One token without end."""
+    last = window.works[-1] if window.works else None
+    if last is None or not last.n_decoded or last.n_repeated <= REPEATED:
+        return None
+    return Said(
+        "The model repeats one token without end. The file may be damaged, or the sampling too strict.",
+        f"the last {last.n_repeated} tokens of an answer are the same",
+        Action("verify", "Check the file"),
+        "repeats",
+    )
+
+
+def silent(window: Window) -> Said | None:
+    """Readings stopped, or those of a card."""
+    if window.is_stale:
+        return Said(
+            "Sensors not answering; nothing is said of speed until they do.",
+            f"the last reading is {window.age_s:.0f} s old",
+            Action("doctor", "Open Doctor", target="sensors"),
+        )
+    snapshot = window.newest
+    if snapshot is None:
+        return None
+    quiet = [gpu for gpu in snapshot.gpus if gpu.state == "silent" or (gpu.state == "ok" and gpu.age_s > CARD_STALE_S)]
+    if not quiet:
+        return None
+    # Others of the same driver are late now and then while one hangs: the one that hangs is the oldest.
+    gpu = max(quiet, key=lambda one: one.age_s)
+    why = gpu.problem or f"its last values are {gpu.age_s:.0f} s old"
+    return Said(
+        f"The sensors of {window.name(gpu)} are not answering; nothing is said of it until they do.",
+        f"{gpu.name}: {why}",
+        Action("doctor", "Open Doctor", target="sensors"),
+        window.device_name(gpu),
+    )
