@@ -123,7 +123,7 @@ def answering(
 
         def keep() -> None:
             while not ended.is_set():
-                request = Generate(new_id("keep"), prompt=watched.prompt, sampling=ANSWER)
+                request = Generate(new_id("keep"), prompt=watched.prompt, sampling=ANSWER, ignore_eog=True)
                 recorder.engine.submit(request)
                 watched.current.append(request.request_id)
                 with suppress(AssertionError):
@@ -181,7 +181,7 @@ def queue() -> Named:
     with answering(LoadOptions(n_ctx=512)) as (recorder, watched):
         watched.mark()
         for _ in range(6):
-            recorder.engine.submit(Generate(new_id("more"), prompt="Tell me more", sampling=ANSWER))
+            recorder.engine.submit(Generate(new_id("more"), prompt="Tell me more", sampling=ANSWER, ignore_eog=True))
         return watched.first()
 
 
