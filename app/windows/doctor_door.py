@@ -18,7 +18,7 @@ from app.i18n import tr
 from app.ops.calibrate_ops import CalibrateOps
 from app.ops.doctor_context import make_context
 from app.ops.doctor_figures import DoctorFigures
-from app.ops.doctor_ops import DoctorOps
+from app.ops.doctor_ops import DoctorOps, probes
 from app.windows.loop_watch import LoopWatch
 from app.windows.page_door import PageDoor
 from app.windows.parts import Parts
@@ -54,7 +54,7 @@ class DoctorDoor(PageDoor["DoctorController"]):
         self._visible = False
         self._rules: frozenset[str] = frozenset()
         self.findings: Callable[[], Mapping[str, str]] = dict
-        self.ops = DoctorOps(parts.ui, self._context, self._own_checks, parent=self)
+        self.ops = DoctorOps(parts.ui, self._context, self._own_checks, probes=probes, parent=self)
         self.calibrate = CalibrateOps(parts.bridge, parts.ui, parent=self)
         self.ops.ended.connect(self._on_ended)
         self._timer = QTimer(self)
@@ -110,7 +110,7 @@ class DoctorDoor(PageDoor["DoctorController"]):
     def _context(self) -> Callable[[], Context]:
         parts = self._parts
         folders = tuple(Path(folder) for folder in parts.settings.values.engine.model_folders)
-        return partial(make_context, self._figures.snapshot, parts.bridge.state.model, parts.paths.data, folders)
+        return partial(make_context, self._figures.known, parts.bridge.state.model, parts.paths.data, folders)
 
     def _own_checks(self) -> Checks:
         from app.doctor.qt_checks import qt_checks
