@@ -18,6 +18,7 @@ from app.chat.context_card import ContextCard
 from app.chat.empty_state import EmptyState
 from app.chat.find_bar import FindBar
 from app.chat.header import ChatHeader
+from app.chat.tab_order import sort_messages
 from app.chat.transcript_view import TranscriptView
 from app.monitors.side_panel import SidePanel
 from app.placement.notice_strip import NoticeStrip
@@ -96,6 +97,10 @@ class ChatPage(QWidget):
     def set_list_shown(self, shown: bool) -> None:
         """Show or hide the chat list."""
         self.list.setVisible(shown)
+
+    def focusNextPrevChild(self, next: bool) -> bool:
+        sort_messages(self.transcript)
+        return super().focusNextPrevChild(next)
 
     def set_side_panel_wanted(self, wanted: bool) -> None:
         """Show the side panel where there is room for it."""

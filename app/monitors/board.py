@@ -33,9 +33,10 @@ _LEGEND_AT = 60
 
 
 class MonitorsBoard(QWidget):
-    """pin_requested(key of a gauge); resized(height): so high it must be."""
+    """pin_requested(key of a gauge); workers_requested(node): its cores; resized(height): so high it must be."""
 
     pin_requested = Signal(str)
+    workers_requested = Signal(int)
     resized = Signal(int)
 
     def __init__(self, parent: QWidget | None = None) -> None:
@@ -112,6 +113,8 @@ class MonitorsBoard(QWidget):
         while len(cards) < n:
             card = kind(self)
             card.pin_requested.connect(self.pin_requested)
+            if isinstance(card, NodeCard):
+                card.workers_requested.connect(self.workers_requested)
             card.set_pinned(self._pinned)
             cards.append(card)  # type: ignore[arg-type]
             card.show()

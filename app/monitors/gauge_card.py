@@ -149,16 +149,21 @@ class GaugeCard(QWidget):
         if found == self._hovered:
             return
         self._hovered = found
-        can_pin = found is not None and bool(self._readings[found].key)
-        self.setCursor(Qt.CursorShape.PointingHandCursor if can_pin else Qt.CursorShape.ArrowCursor)
+        chosen = found is not None and self.can_choose(found)
+        self.setCursor(Qt.CursorShape.PointingHandCursor if chosen else Qt.CursorShape.ArrowCursor)
         self.update()
+
+    def can_choose(self, index: int) -> bool:
+        """Whether a click on the value does something."""
+        return bool(self._readings[index].key)
 
     def mouseReleaseEvent(self, event: QMouseEvent) -> None:
         found = self._at(event.position())
         if event.button() == Qt.MouseButton.LeftButton and found is not None:
-            self._pin(found)
+            self.choose(found, event.modifiers())
 
-    def _pin(self, index: int) -> None:
+    def choose(self, index: int, modifiers: Qt.KeyboardModifier = Qt.KeyboardModifier.NoModifier) -> None:
+        """What a click on a value or Enter there does: pins it."""
         if index < len(self._readings) and self._readings[index].key:
             self.pin_requested.emit(self._readings[index].key)
 
@@ -179,6 +184,6 @@ class GaugeCard(QWidget):
             self.setAccessibleDescription(self._readings[self._current].sentence)
             self.update()
         elif event.key() in (Qt.Key.Key_Return, Qt.Key.Key_Enter) and self._current is not None and self._current >= 0:
-            self._pin(self._current)
+            self.choose(self._current, event.modifiers())
         else:
             super().keyPressEvent(event)

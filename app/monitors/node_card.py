@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from PySide6.QtCore import QPoint, QPointF, QRectF, QSize
+from PySide6.QtCore import QPoint, QPointF, QRectF, QSize, Qt, Signal
 from PySide6.QtGui import QPainter, QPaintEvent, QResizeEvent
 from PySide6.QtWidgets import QWidget
 
@@ -18,6 +18,8 @@ _PAD = 16
 _GRID_TOP = 42
 _ROW = 42
 _PLOT = 46
+_CORES = 2
+"""Of `NodeFigures.readings`: the value that the grid stands for."""
 _NONE: tuple[tuple[float, str], ...] = ()
 
 
@@ -52,7 +54,10 @@ class NodeFigures:
 
 
 class NodeCard(GaugeCard):
-    """Figures through set_figures; the line through `plot`."""
+    """Figures through set_figures; the line through `plot`. workers_requested(node): a click on its cores, or Enter there; with
+    Ctrl that pins their use, as it does every other value."""
+
+    workers_requested = Signal(int)
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -112,6 +117,33 @@ class NodeCard(GaugeCard):
         cell = self.grid.cell_at(position - QPointF(self.grid.pos() or QPoint()))
         if cell is None:
             return super().tip(position)
+        return "\n".join([*self._core_lines(cell), *self._cores_do()])
+
+    def tip_of(self, reading: Reading) -> str:
+        if reading is not self._readings[_CORES]:
+            return super().tip_of(reading)
+        value = f"{reading.label}: {reading.text} {reading.unit}".rstrip()
+        return "\n".join(line for line in (value, reading.tip, *self._cores_do()) if line)
+
+    def _cores_do(self) -> list[str]:
+        use = None if self._figures is None else self._figures.use
+        lines = [self.tr("Click: choose the cores that work")]
+        if use is not None and use.key:
+            pinned = use.key in self._pinned
+            out = self.tr("Ctrl+click: take their use out of the chat's side panel")
+            lines.append(out if pinned else self.tr("Ctrl+click: pin their use beside the chat"))
+        return lines
+
+    def can_choose(self, index: int) -> bool:
+        return index == _CORES or super().can_choose(index)
+
+    def choose(self, index: int, modifiers: Qt.KeyboardModifier = Qt.KeyboardModifier.NoModifier) -> None:
+        if index == _CORES and self._figures is not None and not modifiers & Qt.KeyboardModifier.ControlModifier:
+            self.workers_requested.emit(self._figures.node)
+        else:
+            super().choose(index)
+
+    def _core_lines(self, cell: CoreCell) -> list[str]:
         lines = [self.tr("Core {n}").format(n=cell.index)]
         for cpu, load in zip(cell.cpus, cell.loads, strict=False):
             lines.append(self.tr("Processor {n}: {load} %").format(n=cpu, load=load))
@@ -120,7 +152,7 @@ class NodeCard(GaugeCard):
             lines.append(self.tr("A worker of the engine is pinned to it"))
         if cell.kept:
             lines.append(self.tr("Kept back for the window and for launching GPU work"))
-        return "\n".join(lines)
+        return lines
 
     @staticmethod
     def _said(reading: Reading) -> str:

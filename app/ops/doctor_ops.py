@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QObject, Signal
@@ -17,6 +18,7 @@ from app.bridge.ui_thread import UiThread
 if TYPE_CHECKING:
     from engine.advice.doctor.check import Check, CheckResult
     from engine.advice.doctor.context import Context
+    from engine.advice.doctor.probes import Probes
 
     Checks = tuple[Check, ...]
 
@@ -35,13 +37,15 @@ class DoctorOps(QObject):
         context: Callable[[], Callable[[], Context]],
         own: Callable[[], Checks] = tuple,
         table: Callable[[], Checks] | None = None,
+        probes: Callable[[], Probes] | None = None,
         parent: QObject | None = None,
     ) -> None:
         """context, own: asked on the window's thread for each run. What context gives is called on the thread of the run, as is
-        table, the engine's checks; own: those of the application."""
+        table, the engine's checks; own: those of the application. probes: what takes seconds, for runs of all checks."""
         super().__init__(parent)
         self._ui, self._context, self._own = ui, context, own
         self._table = table or (lambda: _engine_checks())
+        self._probes = probes
         self._stop = threading.Event()
         self._run = 0
         self._running = False
@@ -86,14 +90,25 @@ class DoctorOps(QObject):
             order = [check.id for check in checks]
             wanted = [check for check in checks if check.quick or all_checks]
             tell(lambda: self._on_began(order, len(wanted)))
-            for done, check in enumerate(wanted, 1):
-                if stop.is_set():
-                    return
-                found = _results(context, check)
-                tell(lambda check=check, found=found, done=done: self._on_found(check, found, done))  # type: ignore[misc]
+            with self._probing(context, all_checks):
+                for done, check in enumerate(wanted, 1):
+                    if stop.is_set():
+                        return
+                    found = _results(context, check)
+                    tell(lambda check=check, found=found, done=done: self._on_found(check, found, done))  # type: ignore[misc]
             tell(self._on_ended)
 
         threading.Thread(target=work, name="doctor", daemon=True).start()
+
+    @contextmanager
+    def _probing(self, context: Context, all_checks: bool) -> Iterator[None]:
+        """Whether cards write into each other's memory is tried where a check asks; the process of that ends with the run."""
+        if self._probes is None or not all_checks:
+            yield
+            return
+        with closing(self._probes()) as made:
+            context.peers = made.peers
+            yield
 
     def close(self) -> None:
         """Nothing is told any more. A check that is under way ends by itself, and the process does not wait for it."""
@@ -116,6 +131,13 @@ class DoctorOps(QObject):
         self._running = False
         self._ended_s = time.time()
         self.ended.emit()
+
+
+def probes() -> Probes:
+    """Those of the engine. They start a process with the first question, not before."""
+    from engine.advice.doctor.probes import Probes
+
+    return Probes()
 
 
 def _engine_checks() -> Checks:

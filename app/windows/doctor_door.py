@@ -18,7 +18,7 @@ from app.i18n import tr
 from app.ops.calibrate_ops import CalibrateOps
 from app.ops.doctor_context import make_context
 from app.ops.doctor_figures import DoctorFigures
-from app.ops.doctor_ops import DoctorOps
+from app.ops.doctor_ops import DoctorOps, probes
 from app.windows.loop_watch import LoopWatch
 from app.windows.page_door import PageDoor
 from app.windows.parts import Parts
@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 AFTER_START_MS = 3000
 """Later than the first frame and the load of the last model begin, sooner than anybody looks."""
 AFTER_LOAD_MS = 1500
+OWNER = "doctor"
+SENSORS_S = 1.0
+"""The sensors are read this often while the page is shown."""
 
 
 class DoctorDoor(PageDoor["DoctorController"]):
@@ -48,14 +51,17 @@ class DoctorDoor(PageDoor["DoctorController"]):
         self._started = False
         self._figures = DoctorFigures(parts.bridge, self)
         self._loop = LoopWatch(self)
+        self._visible = False
+        self._rules: frozenset[str] = frozenset()
         self.findings: Callable[[], Mapping[str, str]] = dict
-        self.ops = DoctorOps(parts.ui, self._context, self._own_checks, parent=self)
+        self.ops = DoctorOps(parts.ui, self._context, self._own_checks, probes=probes, parent=self)
         self.calibrate = CalibrateOps(parts.bridge, parts.ui, parent=self)
         self.ops.ended.connect(self._on_ended)
         self._timer = QTimer(self)
         self._timer.setSingleShot(True)
         self._timer.timeout.connect(self._run_quick)
         parts.models.ready.connect(self._on_ready)
+        self._window = window
         window.installEventFilter(self)
 
     def _behind(self, parent: QObject) -> DoctorController:
@@ -65,7 +71,15 @@ class DoctorDoor(PageDoor["DoctorController"]):
             self._parts, self.ops, self.calibrate, self._figures.figures, lambda: self.findings(), parent
         )
         controller.link_wanted.connect(self.link_wanted)
+        controller.view.installEventFilter(self)
         return controller
+
+    def refresh(self) -> None:
+        """What the live diagnosis says has changed. New numbers of the same rules do not move what somebody reads."""
+        rules = frozenset(self.findings())
+        if self._visible and rules != self._rules:
+            self._rules = rules
+            self.controller().symptoms.refresh()
 
     def start(self) -> None:
         """The window is up: the quick checks run in a while, and again after each model that was loaded."""
@@ -96,7 +110,7 @@ class DoctorDoor(PageDoor["DoctorController"]):
     def _context(self) -> Callable[[], Context]:
         parts = self._parts
         folders = tuple(Path(folder) for folder in parts.settings.values.engine.model_folders)
-        return partial(make_context, self._figures.snapshot, parts.bridge.state.model, parts.paths.data, folders)
+        return partial(make_context, self._figures.known, parts.bridge.state.model, parts.paths.data, folders)
 
     def _own_checks(self) -> Checks:
         from app.doctor.qt_checks import qt_checks
@@ -107,7 +121,12 @@ class DoctorDoor(PageDoor["DoctorController"]):
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
         if event.type() in (QEvent.Type.Show, QEvent.Type.Hide):
-            self._loop.watch(event.type() == QEvent.Type.Show)
+            shown = event.type() == QEvent.Type.Show
+            if watched is self._window:
+                self._loop.watch(shown)
+            else:  # the page: findings and checks of cards live on readings
+                self._visible = shown
+                self._parts.monitors.set_watching(OWNER, SENSORS_S if shown else 0.0)
         return super().eventFilter(watched, event)
 
 

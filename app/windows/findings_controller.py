@@ -3,6 +3,7 @@ buttons open. The diagnosis is made with the first model: without one there is n
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QObject
@@ -30,9 +31,17 @@ class FindingsController(QObject):
         self.ops: DiagnosisOps | None = None
         self.strip: FindingStrip | None = None
         self._page: QWidget | None = None
+        window.doctor.findings = self.said
         parts.bridge.happened.connect(self._on_event)
         if MONITORS in window.doors:
             window.doors[MONITORS].made.connect(self._on_page_made)
+
+    def said(self) -> Mapping[str, str]:
+        """What is said now, by rule: for questions about symptoms. Of several of one rule, what matters most."""
+        found: dict[str, str] = {}
+        for one in () if self.ops is None else self.ops.findings:
+            found.setdefault(one.id, one.sentence)
+        return found
 
     def _on_event(self, event: Event) -> None:
         if self.ops is None and isinstance(event, ModelReady):
@@ -77,6 +86,7 @@ class FindingsController(QObject):
         if findings and findings[0].is_alarm:
             tone = "err" if findings[0].level in ("fatal", "wrong") else "warn"
         self._window.page.side_panel.set_finding(self.ops.line, tone)
+        self._window.doctor.refresh()
 
     def _on_preview(self, preview: Preview) -> None:
         self._window.show_page(PLACEMENT)

@@ -69,7 +69,8 @@ class MainWindow(QMainWindow):
         self._stack.addWidget(self.welcome)
         self.placement = PlacementDoor(parts, self)
         self.doctor = DoctorDoor(parts, self)
-        self.doors: dict[str, PageDoor[Any]] = {"placement": self.placement, "monitors": MonitorsDoor(parts, self)}
+        self.monitors = MonitorsDoor(parts, self)
+        self.doors: dict[str, PageDoor[Any]] = {"placement": self.placement, "monitors": self.monitors}
         self.doors["doctor"] = self.doctor
         self._toast = Toast(self._stack)
         self.controller = ChatController(self.page, parts.store, parts.chats, parts.models, parts.bridge, parts.settings, self)
@@ -108,7 +109,8 @@ class MainWindow(QMainWindow):
         self.controller.shown_changed.connect(self._refresh_actions)
         self._welcome.started.connect(self.load)
         self.placement.pick_requested.connect(self._pick_model)
-        self.placement.workers_requested.connect(self.workers.open)
+        for asks in (self.placement, self.monitors):
+            asks.workers_requested.connect(self.workers.open)
         self.preferences.failed.connect(self.show_notice)
         self.preferences.reload_requested.connect(parts.models.reload)
         self.preferences.workers_requested.connect(self.workers.open)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from PySide6.QtCore import QObject
+from PySide6.QtCore import QObject, Signal
 
 from app.actions.tables import MONITORS
 from app.windows.page_door import PageDoor
@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 
 
 class MonitorsDoor(PageDoor["MonitorsController"]):
-    """Makes the page with what its parts need."""
+    """Makes the page with what its parts need. workers_requested(node): the cores of it that work."""
+
+    workers_requested = Signal(int)
 
     def __init__(self, parts: Parts, parent: QObject | None = None) -> None:
         super().__init__(self._behind, MONITORS, parent)
@@ -27,4 +29,6 @@ class MonitorsDoor(PageDoor["MonitorsController"]):
 
         parts = self._parts
         facts = MonitorsFacts(parts.monitors, parts.bridge, parts.ui, parts.worker, parent=parent)
-        return MonitorsController(parts.monitors, facts, parts.settings, parent)
+        controller = MonitorsController(parts.monitors, facts, parts.settings, parent)
+        controller.page.board.workers_requested.connect(self.workers_requested)
+        return controller

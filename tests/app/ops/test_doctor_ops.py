@@ -9,8 +9,9 @@ from pytestqt.qtbot import QtBot
 
 from app.bridge.ui_thread import UiThread
 from app.ops.doctor_ops import DoctorOps
-from engine.advice.doctor.check import Check
+from engine.advice.doctor.check import Check, CheckResult
 from engine.advice.doctor.context import Context
+from engine.advice.doctor.facts import PeerFacts
 from tests.helpers.doctor_rows import BAD, GOOD, SLOW, broken, check
 
 
@@ -93,3 +94,25 @@ def test_closed_it_tells_nothing(qtbot: QtBot) -> None:
     gate.set()
     qtbot.wait(50)
     assert "ended" not in told.events and not ops.results
+
+
+def test_runs_of_all_checks_may_try_copies_between_cards(qtbot: QtBot) -> None:
+    told: list[object] = []
+
+    class Tried:
+        def peers(self) -> PeerFacts:
+            return PeerFacts(1, ("GPU 0 to GPU 1: nothing arrived.",))
+
+        def close(self) -> None:
+            told.append("closed")
+
+    def run(context: Context) -> CheckResult:
+        told.append(None if context.peers is None else context.peers())
+        return GOOD
+
+    ops = DoctorOps(UiThread(), lambda: Context, tuple, lambda: (Check("D-CPU-1", "", "", run),), Tried)  # type: ignore[arg-type]
+    with qtbot.waitSignal(ops.ended):
+        ops.run()
+    with qtbot.waitSignal(ops.ended):
+        ops.run(all_checks=True)
+    assert told == [None, PeerFacts(1, ("GPU 0 to GPU 1: nothing arrived.",)), "closed"]

@@ -125,6 +125,26 @@ def test_the_keyboard_walks_through_values_and_pins(small: MonitorsStage) -> Non
     assert small.settings.values.monitors.pinned == ("node/0/frequency_mhz",)
 
 
+def test_the_cores_of_a_node_open_the_window_of_workers(small: MonitorsStage, qtbot: QtBot) -> None:
+    board = small.page.board
+    card = board.nodes[1]
+    spot = card.grid.pos() + QPoint(6, 6)
+    assert "Click: choose the cores that work\nCtrl+click: pin" in card.tip(QPointF(spot))
+    between = card.tip(QPointF(card.grid.geometry().topLeft() - QPoint(1, 1)))
+    assert between.endswith("Ctrl+click: pin their use beside the chat") and "pin it" not in between
+    with qtbot.waitSignal(board.workers_requested) as clicked:
+        QTest.mouseClick(card, Qt.MouseButton.LeftButton, Qt.KeyboardModifier.NoModifier, spot)
+    assert clicked.args == [1] and small.settings.values.monitors.pinned == ()
+    card.setFocus(Qt.FocusReason.TabFocusReason)
+    for _ in range(3):
+        QTest.keyClick(card, Qt.Key.Key_Right)
+    with qtbot.waitSignal(board.workers_requested):
+        QTest.keyClick(card, Qt.Key.Key_Return)
+    QTest.mouseClick(card, Qt.MouseButton.LeftButton, Qt.KeyboardModifier.ControlModifier, spot)
+    assert small.settings.values.monitors.pinned == (card.readings[2].key,)
+    assert "Ctrl+click: take their use out" in card.tip(QPointF(spot))
+
+
 def test_tooltips_say_what_stands_there(small: MonitorsStage) -> None:
     card = small.page.board.nodes[0]
     cell = card.grid.pos() + QPoint(6, 6)

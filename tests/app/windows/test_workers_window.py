@@ -56,6 +56,13 @@ def test_it_opens_from_the_palette_the_settings_and_with_a_node(loaded: Stage) -
     assert not loaded.window.findChildren(QPushButton)  # all buttons are ours, with their rings
 
 
+def test_the_monitors_page_opens_it_with_a_node(loaded: Stage) -> None:
+    loaded.window.show_page("monitors")
+    loaded.window.monitors.controller().page.board.workers_requested.emit(1)
+    (window,) = loaded.window.findChildren(WorkersWindow)
+    assert window.isVisible() and "node 1" in window.pane.grid.accessibleDescription()
+
+
 def test_apply_moves_the_workers_and_tells_the_time(loaded: Stage) -> None:
     window = opened(loaded)
     pane = window.pane
