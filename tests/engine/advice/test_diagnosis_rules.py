@@ -10,7 +10,7 @@ from engine.advice.diagnosis.diagnose import balance, diagnose
 from engine.advice.diagnosis.finding import ORDER
 from engine.advice.diagnosis.rule import Rule
 from engine.advice.diagnosis.table import RULES
-from engine.advice.diagnosis.window import Facts, Lost, Pace, Refused, Window
+from engine.advice.diagnosis.window import Facts, Invalid, Lost, Pace, Refused, Window
 from engine.api.values import CoreSample, CpuSample, DiskSample, ForeignProcess, HoldingInfo, PressureSample, ProcessSample
 from tests.helpers.windows import (
     GB,
@@ -32,6 +32,7 @@ from tests.helpers.windows import (
 
 WORKERS = ProcessSample(7.7, tuple(thread(n, waiting=8.0, taken=90.0) for n in range(N_CORES)))
 BROWSER = ProcessSample(5.0, tuple(thread(n, waiting=25.0, taken=90.0) for n in range(N_CORES)), (ForeignProcess("ffmpeg", 2.5),))
+CALM = ProcessSample(7.7, tuple(thread(n) for n in range(N_CORES)))
 READING = work(0, (device("numa0", 0.97, token_ms=None),), n_decode_steps=0, n_decoded=0, step_ms=None, n_prefilled=500)
 HOT = ((card(slow_bits=0x40, temperature_c=84.0, core_clock_mhz=1980.0),), hybrid(0.5, 0.4))
 
@@ -62,6 +63,8 @@ FIRES: list[tuple[str, Window]] = [
     ("R-LOST", window(known=facts(lost=Lost("gpu1", "14:02", "Xid 79")))),
     ("R-LOST", window(with_cards(card(), card(1, state="lost", problem="it fell off the bus")), hybrid(0.5, 0.4))),
     ("R-NAN", window(works=lambda i: work(i, n_invalid=1 if i == 9 else 0))),
+    ("R-NAN", window(known=facts(invalid=Invalid(105.0, "layer 7")))),
+    ("R-NAN", window(lambda i: snapshot(i, use=97.0, process=BROWSER), known=facts(invalid=Invalid(105.0, "layer 7")))),
     ("R-NAN", window(works=lambda i: work(i, n_repeated=21 + i))),
     ("R-SWAP", window(lambda i: snapshot(i, memory=memory(swap_in_bytes_per_s=38e6, process_swap_bytes=6 * GB)))),
     ("R-SWAP", window(lambda i: snapshot(i, memory=memory(process_swap_bytes=i * 20_000_000)))),
@@ -139,6 +142,7 @@ FIRES: list[tuple[str, Window]] = [
 
 SILENT: list[tuple[str, Window]] = [
     ("R-LOST", window(with_cards(card(), card(1, state="silent", problem="late")), hybrid(0.5, 0.4))),
+    ("R-NAN", window(known=facts(invalid=Invalid(99.0, "layer 7")))),
     ("R-NAN", window(works=lambda i: work(i, n_repeated=20))),
     ("R-NAN", window(works=lambda i: work(i, n_decoded=0, n_repeated=40))),
     ("R-SWAP", window(lambda i: snapshot(i, memory=memory(swap_in_bytes_per_s=38e6, process_swap_bytes=0)))),
@@ -176,6 +180,10 @@ SILENT: list[tuple[str, Window]] = [
     ("R-SMT", window()),
     ("R-SMT", window(known=facts(info=info(workers=(-1,) * 16), tuned="Works with 16 threads"))),
     ("R-CONT", window(lambda i: snapshot(i, use=97.0, own=7.3))),
+    # A burst of four seconds, which would be felt, were it to last.
+    ("R-CONT", window(lambda i: snapshot(i, use=97.0, process=BROWSER if 3 <= i < 7 else CALM))),
+    # Helpers of ours keep the workers waiting: their time is in that of this program.
+    ("R-CONT", window(lambda i: snapshot(i, use=97.0, process=replace(BROWSER, cores=7.7, foreign=())))),
     ("R-CONT", window(lambda i: snapshot(i, use=97.0, process=ProcessSample(None)))),
     ("R-CONT", window(lambda i: snapshot(i, process=BROWSER), lambda i: None)),
     ("R-CPU-BW", window(works=lambda i: work(i, (device("numa0", 0.9, read_bytes_per_s=38 * GB),)), known=facts(ceilings={}))),
