@@ -11,7 +11,17 @@ from engine.advice.diagnosis.finding import ORDER
 from engine.advice.diagnosis.rule import Rule
 from engine.advice.diagnosis.table import RULES
 from engine.advice.diagnosis.window import Facts, Invalid, Lost, Pace, Refused, Window
-from engine.api.values import CoreSample, CpuSample, DiskSample, ForeignProcess, HoldingInfo, PressureSample, ProcessSample
+from engine.api.values import (
+    CoreSample,
+    CpuSample,
+    DiskSample,
+    EngineSample,
+    ForeignProcess,
+    HardwareSnapshot,
+    HoldingInfo,
+    PressureSample,
+    ProcessSample,
+)
 from tests.helpers.windows import (
     GB,
     N_CORES,
@@ -54,6 +64,19 @@ def hot_cpu(i: int, celsius: float, mhz: float) -> object:
     return snapshot(i, cpu=CpuSample("A CPU", (97.0,) * N_CORES, celsius, steal_percent=0.0), cores=cores)
 
 
+def starved(i: int, pressure: PressureSample, limit: int | None = 180_269_056) -> HardwareSnapshot:
+    """Weights of 96 MB in a control group with room for half of them: measured, after four readings in which they had room."""
+    short = i >= 4
+    here = memory(process_major_faults_per_s=180.0 if short else 0.0, limit_bytes=limit, available_bytes=60_000_000)
+    reading = DiskSample(process_read_bytes_per_s=900e6 if short else 0.0)
+    return snapshot(i, use=40.0, own=2.4, memory=here, pressure=pressure if short else PressureSample(), disk=reading)
+
+
+def starved_work(i: int) -> EngineSample:
+    """So few tokens are decoded meanwhile."""
+    return work(i) if i < 4 else work(i, n_decode_steps=7, n_decoded=7, decode_tok_s=7.0, step_ms=130.0)
+
+
 TWO = topology(2)
 NODES = (device("numa0", 0.9), device("numa1", 0.3))
 EVEN = (device("numa0", 0.5), device("numa1", 0.45))
@@ -81,6 +104,9 @@ FIRES: list[tuple[str, Window]] = [
             known=facts(info=MAPPED, n_answers=0),
         ),
     ),
+    ("R-DISK", window(lambda i: starved(i, PressureSample(1.0, 13.4, 13.4)), starved_work)),
+    # Kernels and containers without pressure, and with a limit that nobody tells.
+    ("R-DISK", window(lambda i: starved(i, PressureSample(), limit=None), starved_work)),
     ("R-PSI", window(lambda i: snapshot(i, pressure=PressureSample(1.0, 20.0, 12.0)))),
     ("R-THERM-G", window(with_cards(*HOT[0]), HOT[1], facts(1))),
     ("R-THERM-G", window(with_cards(card(slow_bits=0x20)), HOT[1], facts(1))),
@@ -159,6 +185,8 @@ SILENT: list[tuple[str, Window]] = [
             lambda i: snapshot(i, memory=memory(process_major_faults_per_s=2.0), disk=DiskSample(process_read_bytes_per_s=300e6))
         ),
     ),
+    # A limit that is lowered once drops what nobody reads, and the weights come back within a reading.
+    ("R-DISK", window(lambda i: starved(i, PressureSample()) if i == 6 else snapshot(i))),
     ("R-PSI", window(lambda i: snapshot(i, pressure=PressureSample(1.0, 30.0, 4.0)))),
     ("R-THERM-G", window(lambda i: with_cards(card(slow_bits=0x40 if i == 5 else 0))(i), HOT[1], facts(1))),
     ("R-THERM-G", window(with_cards(card(slow_bits=0x1)), HOT[1], facts(1))),

@@ -27,7 +27,9 @@ def write(root: Path, seconds: Mapping[str, float]) -> None:
             (root / "proc" / name / "stat").write_text(line)
 
 
-def readings(root: Path, rates: Mapping[str, float], n: int = 6) -> tuple[ProcessGauges, list[tuple[float | None, tuple[str, ...]]]]:
+def readings(
+    root: Path, rates: Mapping[str, float], n: int = 6
+) -> tuple[ProcessGauges, list[tuple[float | None, tuple[str, ...]]]]:
     """n readings, a second apart, while each process takes so many processors."""
     gauges, found = ProcessGauges(root), []
     for i in range(n):

@@ -79,7 +79,7 @@ def contended(window: Window) -> Said | None:
             "stolen time as the kernel counts it: nothing in this machine can change it",
             about="host",
         )
-    taken = [cores for one in window.readings if (cores := _others(window, one.snapshot)) is not None]
+    taken = [foreign_cores for one in window.readings if (foreign_cores := _others(window, one.snapshot)) is not None]
     # The median: a burst of a second or two would lift the mean of the whole window.
     if 2 * len(taken) <= len(window.readings) or (others := median(taken)) <= FOREIGN_SHARE * n_cpus:
         return None
