@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from engine.advice.diagnosis.finding import Does
 from engine.advice.diagnosis.measured import Measured
-from engine.advice.diagnosis.window import Facts, Lost, Pace, Refused, Window
+from engine.advice.diagnosis.window import Facts, Invalid, Lost, Pace, Refused, Window
 from engine.api.events import (
     Event,
     Failed,
@@ -74,13 +74,15 @@ class DiagnosisFacts:
         return False
 
     def _lies(self, info: ModelInfo) -> None:
-        self.now = replace(self.now, info=info, fresh=None, off_node_share=None, foreign_bytes={}, refused=None)
+        self.now = replace(self.now, info=info, fresh=None, off_node_share=None, foreign_bytes={}, refused=None, invalid=None)
 
     def _failed(self, event: Failed) -> None:
         refused, device = _REFUSED.search(event.message), _DEVICE.search(event.message)
         if event.kind == "DeviceLost":
             name = f"gpu{device[1]}" if device is not None else "gpu0"
             self.now = replace(self.now, lost=Lost(name, time.strftime("%H:%M"), event.message))
+        elif event.kind == "InvalidNumbers":
+            self.now = replace(self.now, invalid=Invalid(self._clock(), event.message))
         elif refused is not None:
             asked, free = (int(refused[i].replace(",", "")) for i in (1, 3))
             self.now = replace(self.now, refused=Refused(f"gpu{refused[2]}", asked, free, self._clock()))

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from engine.hardware import sysfs
 from engine.hardware.process_sample import ForeignProcess, ProcessSample, ThreadSample
+from engine.hardware.process_tree import ProcessTree, spent_s, stat_words
 from engine.hardware.rates import Rates
 
-TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 BUSY_PERCENT = 10.0
 """Computing and waiting together; below that a thread is no worker that matters now."""
 FOREIGN_LOOKS_S = 2.0
@@ -34,7 +34,8 @@ class ProcessGauges:
         self._tasks = str(root / "proc/self/task")
         self._rates = Rates()
         self._known: frozenset[str] = frozenset()
-        self._foreign = _Foreign(self._proc)
+        self._tree = ProcessTree(self._proc)
+        self._foreign = _Foreign(self._proc, self._tree)
 
     def read(self, now: float, used_cores: float | None) -> ProcessSample:
         """used_cores: processors' worth of time that all programs took, None where it is unknown; now: monotonic seconds."""
@@ -48,9 +49,9 @@ class ProcessGauges:
         return ProcessSample(cores, threads or (), foreign, tuple(missing))
 
     def _cores(self, now: float) -> float | None:
-        words = _words(sysfs.read(str(self._proc / "self/stat")))
-        ticks = int(words[11]) + int(words[12]) if len(words) > 12 and words[11].isdigit() and words[12].isdigit() else None
-        return self._rates.of("process", None if ticks is None else ticks * TICK_S, now)
+        spent = spent_s(stat_words(sysfs.read(str(self._proc / "self/stat"))))
+        own = self._rates.of("process", spent, now)
+        return None if own is None else own + self._tree.cores(now)
 
     def _threads(self, now: float) -> tuple[ThreadSample, ...] | None:
         try:
@@ -75,7 +76,7 @@ class ProcessGauges:
         return tuple(sorted(found, key=lambda one: one.thread)) if seen else None
 
     def _thread(self, name: str, ran: float, waited: float, now: float) -> ThreadSample:
-        words = _words(sysfs.read(f"{self._tasks}/{name}/stat"))
+        words = stat_words(sysfs.read(f"{self._tasks}/{name}/stat"))
         cpu = int(words[36]) if len(words) > 36 and words[36].isdigit() else -1
         taken = None
         for line in (sysfs.read(f"{self._tasks}/{name}/status") or b"").split(b"\n"):
@@ -89,8 +90,8 @@ class ProcessGauges:
 class _Foreign:
     """Other programs by the time they take."""
 
-    def __init__(self, proc: Path) -> None:
-        self._proc = proc
+    def __init__(self, proc: Path, tree: ProcessTree) -> None:
+        self._proc, self._tree = proc, tree
         self._due = 0.0
         self._rates = Rates()
         self._found: tuple[ForeignProcess, ...] = ()
@@ -105,27 +106,23 @@ class _Foreign:
         return self._found
 
     def _look(self, now: float) -> tuple[ForeignProcess, ...]:
-        own = os.getpid()
         try:
             numbers = [name for name in os.listdir(str(self._proc)) if name.isdigit()]  # noqa: PTH208 a Path each is dear
         except OSError:
             return ()
         if len(numbers) > MOST_PROCESSES:
             return ()
+        stats = {number: raw for number in numbers if (raw := sysfs.read(str(self._proc / number / "stat"))) is not None}
+        own = str(os.getpid())
+        columns = {number: stat_words(raw) for number, raw in stats.items()}
+        ours = self._tree.learn({number: words[1].decode() for number, words in columns.items() if len(words) > 12}, own)
         by_name: dict[str, float] = {}
-        for number in numbers:
-            raw = sysfs.read(str(self._proc / number / "stat"))
-            words = _words(raw)
-            if raw is None or len(words) < 13 or int(number) == own or words[1] == str(own).encode():
+        for number, words in columns.items():
+            if number == own or number in ours:
                 continue
-            rate = self._rates.of(number, (int(words[11]) + int(words[12])) * TICK_S, now)
+            rate = self._rates.of(number, spent_s(words), now)
             if rate is not None:
-                name = raw.partition(b"(")[2].rpartition(b")")[0].decode("utf-8", "replace")
+                name = stats[number].partition(b"(")[2].rpartition(b")")[0].decode("utf-8", "replace")
                 by_name[name] = by_name.get(name, 0.0) + rate
         most = sorted(((cores, name) for name, cores in by_name.items() if cores >= FOREIGN_CORES), reverse=True)
         return tuple(ForeignProcess(name, cores) for cores, name in most[:MOST_FOREIGN])
-
-
-def _words(stat: bytes | None) -> list[bytes]:
-    """The columns of a stat file behind the name, which may hold anything; see proc(5), from the third on."""
-    return (stat or b"").rpartition(b")")[2].split()

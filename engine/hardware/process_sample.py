@@ -30,7 +30,8 @@ class ForeignProcess:
 
 @dataclass(frozen=True, slots=True)
 class ProcessSample:
-    """cores: processors' worth of time that this process took since the reading before; threads: those that were busy, by number.
+    """cores: processors' worth of time that this process and those below it took since the reading before; threads: those of this
+    process that were busy, by number.
 
     foreign: the other programs that take most, () while they are not looked for or cannot be seen, as from within a container.
     """

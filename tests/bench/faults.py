@@ -11,6 +11,7 @@ import argparse
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -144,15 +145,15 @@ def answering(
 
 @contextmanager
 def busy(cpus: tuple[int, ...]) -> Iterator[None]:
-    """Other programs that keep these processors busy."""
+    """Other programs that keep these processors busy. A shell starts them and ends, or they would be of this process's own."""
     code = "import os,sys\nos.sched_setaffinity(0, {int(sys.argv[1])})\nwhile True: pass"
-    others = [subprocess.Popen([sys.executable, "-c", code, str(cpu)]) for cpu in cpus]
+    start = '"$0" -c "$1" "$2" >/dev/null & echo $!'
+    others = [int(subprocess.check_output(["/bin/sh", "-c", start, sys.executable, code, str(cpu)])) for cpu in cpus]
     try:
         yield
     finally:
         for one in others:
-            one.kill()
-            one.wait()
+            os.kill(one, signal.SIGKILL)
 
 
 def contention() -> Named:
@@ -185,18 +186,28 @@ def queue() -> Named:
         return watched.first()
 
 
-def damaged_weight() -> Named:
-    """Weights are used where the file is mapped: what is written there is read by the next step."""
+def _base(path: Path) -> int:
+    """The address at which the start of a mapped file lies, or would lie."""
+    line = next(one for one in Path("/proc/self/maps").read_text().splitlines() if one.endswith(str(path)))
+    return int(line.partition("-")[0], 16) - int(line.split()[2], 16)
+
+
+def damaged_weight(healthy_s: float = HEALTHY_S) -> Named:
+    """Written to the file, and to the memory of our own that the engine puts in the place of its pages."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "damaged.gguf"
         shutil.copy(need_included_model(), path)
-        with answering(path=path, healthy_s=6.0) as (_, watched):
+        with answering(path=path, healthy_s=healthy_s) as (_, watched):
             file = read_gguf(path)
             tensor = next(one for name, one in file.tensors.items() if name.startswith("blk.7.ffn_down"))
             watched.mark()
+            data = b"\x00\x7e\x00\x7e" * (min(tensor.nbytes, 1 << 16) // 4)
             with path.open("r+b") as out:
                 out.seek(tensor.offset)
-                out.write(b"\x00\x7e\x00\x7e" * (min(tensor.nbytes, 1 << 16) // 4))
+                out.write(data)
+            with suppress(OSError), Path("/proc/self/mem").open("r+b", buffering=0) as memory:
+                memory.seek(_base(path) + tensor.offset)
+                memory.write(data)
             return watched.first()
 
 
@@ -213,15 +224,27 @@ def disk() -> Named:
             shutil.copy(need_included_model(), path)
             os.sync()
             with answering(path=path) as (_, watched):
-                used = int((group / "memory.usage_in_bytes").read_text())
+                nbytes = path.stat().st_size
+                # Short of memory, the engine first gives back what it took of the weights: they are the file's pages then.
+                full = _written(group)
+                (group / "memory.limit_in_bytes").write_text(str(full + nbytes // 4))
+                end = time.monotonic() + WITHIN_S
+                while _written(group) > full - nbytes // 2 and time.monotonic() < end:
+                    time.sleep(0.1)
                 watched.mark()
-                (group / "memory.limit_in_bytes").write_text(str(max(used - (60 << 20), 80 << 20)))
+                # What is written must stay, and of the weights nearly half finds no room beside it.
+                (group / "memory.limit_in_bytes").write_text(str(_written(group) + int(0.55 * nbytes)))
                 return watched.first()
         finally:
             (group / "memory.limit_in_bytes").write_text("-1")
             (Path("/sys/fs/cgroup/memory") / before.lstrip("/") / "cgroup.procs").write_text(str(os.getpid()))
             with suppress(OSError):
                 group.rmdir()
+
+
+def _written(group: Path) -> int:
+    """Bytes of a control group that no file has: without swap they stay."""
+    return next(int(line.split()[1]) for line in (group / "memory.stat").read_text().splitlines() if line.startswith("rss "))
 
 
 def card(*lines: str) -> Callable[[], Named]:

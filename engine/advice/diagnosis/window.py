@@ -52,12 +52,21 @@ class Lost:
 
 
 @dataclass(frozen=True, slots=True)
+class Invalid:
+    """An answer that was ended because values became no numbers. time_s: monotonic; sentence: the engine's own."""
+
+    time_s: float
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True)
 class Facts:
     """What changes rarely. All of it may be missing; then what needs it does not fire.
 
     loaded_s: monotonic, when the model was ready; n_answers: finished since. ceilings: bytes a second by device that calibration
     measured, assumed ones are not here. chunk: tokens of a prompt at once. off_node_share: of the
     sampled pages, see `Holdings`. foreign_bytes: by card key what others held of its memory when the model was loaded.
+    invalid: the last answer that ended so.
     fresh: the pace with a short cache, since the placement is as it is. tuned: what TuneWorkers
     found, a sentence, "" without.
     """
@@ -73,6 +82,7 @@ class Facts:
     fresh: Pace | None = None
     refused: Refused | None = None
     lost: Lost | None = None
+    invalid: Invalid | None = None
     tuned: str = ""
 
 

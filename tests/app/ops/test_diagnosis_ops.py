@@ -135,3 +135,19 @@ def test_a_lost_device_is_told_at_once(desk: Desk) -> None:
     desk.read(1, BOUND, SNAPSHOT)
     assert ids(desk) == ["R-LOST"]
     assert "GPU 0 stopped answering at" in desk.ops.line
+
+
+def test_invalid_numbers_that_no_reading_counted_are_told_first(desk: Desk) -> None:
+    desk.load()
+    desk.at = time.monotonic() - 15
+    desk.read(12, BOUND, SNAPSHOT)
+    desk.bench.engine.tell(Failed(RequestId("a"), "InvalidNumbers", "the model computed non-finite values in layer 7 (ffn)"))
+    desk.bench.qtbot.waitUntil(lambda: desk.ops._facts.now.invalid is not None)
+    desk.read(1, BOUND, SNAPSHOT)
+    assert ids(desk)[0] == "R-NAN"
+    assert "layer 7" in desk.ops.findings[0].why
+    assert desk.ops.line.startswith("The model produced invalid numbers.")
+    desk.read(4, BOUND, SNAPSHOT)
+    assert ids(desk)[0] == "R-NAN"
+    desk.bench.engine.tell(ModelReady(ID, LOADED))
+    desk.bench.qtbot.waitUntil(lambda: ids(desk) == [])

@@ -10,8 +10,18 @@ from engine.advice.diagnosis.diagnose import balance, diagnose
 from engine.advice.diagnosis.finding import ORDER
 from engine.advice.diagnosis.rule import Rule
 from engine.advice.diagnosis.table import RULES
-from engine.advice.diagnosis.window import Facts, Lost, Pace, Refused, Window
-from engine.api.values import CoreSample, CpuSample, DiskSample, ForeignProcess, HoldingInfo, PressureSample, ProcessSample
+from engine.advice.diagnosis.window import Facts, Invalid, Lost, Pace, Refused, Window
+from engine.api.values import (
+    CoreSample,
+    CpuSample,
+    DiskSample,
+    EngineSample,
+    ForeignProcess,
+    HardwareSnapshot,
+    HoldingInfo,
+    PressureSample,
+    ProcessSample,
+)
 from tests.helpers.windows import (
     GB,
     N_CORES,
@@ -32,6 +42,7 @@ from tests.helpers.windows import (
 
 WORKERS = ProcessSample(7.7, tuple(thread(n, waiting=8.0, taken=90.0) for n in range(N_CORES)))
 BROWSER = ProcessSample(5.0, tuple(thread(n, waiting=25.0, taken=90.0) for n in range(N_CORES)), (ForeignProcess("ffmpeg", 2.5),))
+CALM = ProcessSample(7.7, tuple(thread(n) for n in range(N_CORES)))
 READING = work(0, (device("numa0", 0.97, token_ms=None),), n_decode_steps=0, n_decoded=0, step_ms=None, n_prefilled=500)
 HOT = ((card(slow_bits=0x40, temperature_c=84.0, core_clock_mhz=1980.0),), hybrid(0.5, 0.4))
 
@@ -53,6 +64,19 @@ def hot_cpu(i: int, celsius: float, mhz: float) -> object:
     return snapshot(i, cpu=CpuSample("A CPU", (97.0,) * N_CORES, celsius, steal_percent=0.0), cores=cores)
 
 
+def starved(i: int, pressure: PressureSample, limit: int | None = 180_269_056) -> HardwareSnapshot:
+    """Weights of 96 MB in a control group with room for half of them: measured, after four readings in which they had room."""
+    short = i >= 4
+    here = memory(process_major_faults_per_s=180.0 if short else 0.0, limit_bytes=limit, available_bytes=60_000_000)
+    reading = DiskSample(process_read_bytes_per_s=900e6 if short else 0.0)
+    return snapshot(i, use=40.0, own=2.4, memory=here, pressure=pressure if short else PressureSample(), disk=reading)
+
+
+def starved_work(i: int) -> EngineSample:
+    """So few tokens are decoded meanwhile."""
+    return work(i) if i < 4 else work(i, n_decode_steps=7, n_decoded=7, decode_tok_s=7.0, step_ms=130.0)
+
+
 TWO = topology(2)
 NODES = (device("numa0", 0.9), device("numa1", 0.3))
 EVEN = (device("numa0", 0.5), device("numa1", 0.45))
@@ -62,6 +86,8 @@ FIRES: list[tuple[str, Window]] = [
     ("R-LOST", window(known=facts(lost=Lost("gpu1", "14:02", "Xid 79")))),
     ("R-LOST", window(with_cards(card(), card(1, state="lost", problem="it fell off the bus")), hybrid(0.5, 0.4))),
     ("R-NAN", window(works=lambda i: work(i, n_invalid=1 if i == 9 else 0))),
+    ("R-NAN", window(known=facts(invalid=Invalid(105.0, "layer 7")))),
+    ("R-NAN", window(lambda i: snapshot(i, use=97.0, process=BROWSER), known=facts(invalid=Invalid(105.0, "layer 7")))),
     ("R-NAN", window(works=lambda i: work(i, n_repeated=21 + i))),
     ("R-SWAP", window(lambda i: snapshot(i, memory=memory(swap_in_bytes_per_s=38e6, process_swap_bytes=6 * GB)))),
     ("R-SWAP", window(lambda i: snapshot(i, memory=memory(process_swap_bytes=i * 20_000_000)))),
@@ -78,6 +104,9 @@ FIRES: list[tuple[str, Window]] = [
             known=facts(info=MAPPED, n_answers=0),
         ),
     ),
+    ("R-DISK", window(lambda i: starved(i, PressureSample(1.0, 13.4, 13.4)), starved_work)),
+    # Kernels and containers without pressure, and with a limit that nobody tells.
+    ("R-DISK", window(lambda i: starved(i, PressureSample(), limit=None), starved_work)),
     ("R-PSI", window(lambda i: snapshot(i, pressure=PressureSample(1.0, 20.0, 12.0)))),
     ("R-THERM-G", window(with_cards(*HOT[0]), HOT[1], facts(1))),
     ("R-THERM-G", window(with_cards(card(slow_bits=0x20)), HOT[1], facts(1))),
@@ -139,6 +168,7 @@ FIRES: list[tuple[str, Window]] = [
 
 SILENT: list[tuple[str, Window]] = [
     ("R-LOST", window(with_cards(card(), card(1, state="silent", problem="late")), hybrid(0.5, 0.4))),
+    ("R-NAN", window(known=facts(invalid=Invalid(99.0, "layer 7")))),
     ("R-NAN", window(works=lambda i: work(i, n_repeated=20))),
     ("R-NAN", window(works=lambda i: work(i, n_decoded=0, n_repeated=40))),
     ("R-SWAP", window(lambda i: snapshot(i, memory=memory(swap_in_bytes_per_s=38e6, process_swap_bytes=0)))),
@@ -155,6 +185,8 @@ SILENT: list[tuple[str, Window]] = [
             lambda i: snapshot(i, memory=memory(process_major_faults_per_s=2.0), disk=DiskSample(process_read_bytes_per_s=300e6))
         ),
     ),
+    # A limit that is lowered once drops what nobody reads, and the weights come back within a reading.
+    ("R-DISK", window(lambda i: starved(i, PressureSample()) if i == 6 else snapshot(i))),
     ("R-PSI", window(lambda i: snapshot(i, pressure=PressureSample(1.0, 30.0, 4.0)))),
     ("R-THERM-G", window(lambda i: with_cards(card(slow_bits=0x40 if i == 5 else 0))(i), HOT[1], facts(1))),
     ("R-THERM-G", window(with_cards(card(slow_bits=0x1)), HOT[1], facts(1))),
@@ -176,6 +208,10 @@ SILENT: list[tuple[str, Window]] = [
     ("R-SMT", window()),
     ("R-SMT", window(known=facts(info=info(workers=(-1,) * 16), tuned="Works with 16 threads"))),
     ("R-CONT", window(lambda i: snapshot(i, use=97.0, own=7.3))),
+    # A burst of four seconds, which would be felt, were it to last.
+    ("R-CONT", window(lambda i: snapshot(i, use=97.0, process=BROWSER if 3 <= i < 7 else CALM))),
+    # Helpers of ours keep the workers waiting: their time is in that of this program.
+    ("R-CONT", window(lambda i: snapshot(i, use=97.0, process=replace(BROWSER, cores=7.7, foreign=())))),
     ("R-CONT", window(lambda i: snapshot(i, use=97.0, process=ProcessSample(None)))),
     ("R-CONT", window(lambda i: snapshot(i, process=BROWSER), lambda i: None)),
     ("R-CPU-BW", window(works=lambda i: work(i, (device("numa0", 0.9, read_bytes_per_s=38 * GB),)), known=facts(ceilings={}))),

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from engine.advice.diagnosis.diagnostician import Diagnostician
 from engine.advice.diagnosis.finding import Finding
-from engine.advice.diagnosis.window import Facts, Lost, Reading
+from engine.advice.diagnosis.window import Facts, Invalid, Lost, Reading
 from tests.helpers.windows import card, facts, hybrid, snapshot, with_cards, work
 
 HEALTHY = [(with_cards(card()), hybrid(0.5, 0.4))]
@@ -77,3 +77,15 @@ def test_another_model_begins_anew() -> None:
     doctor.forget()
     assert doctor.findings == ()
     assert not any(shown(doctor, range(20, 25), hot=True))
+
+
+def test_invalid_numbers_are_first_at_once_and_stay_for_a_window() -> None:
+    doctor = Diagnostician()
+    shown(doctor, range(20), hot=True)
+    known = facts(1, invalid=Invalid(119.5, "layer 7"))
+    after = shown(doctor, range(20, 60), hot=True, known=known)
+    assert [one.id for one in after[0]] == ["R-NAN", "R-THERM-G"]
+    gone = next(i for i, found in enumerate(after) if found[0].id != "R-NAN")
+    # For the window's span, then for as long as any finding stays.
+    assert 18 <= gone <= 21
+    assert [one.id for one in after[-1]] == ["R-THERM-G"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from statistics import median
+
 from engine.advice.diagnosis.finding import Action
 from engine.advice.diagnosis.rule import Said
 from engine.advice.diagnosis.window import Window, percent_text, rate_text, spoken
@@ -77,8 +79,9 @@ def contended(window: Window) -> Said | None:
             "stolen time as the kernel counts it: nothing in this machine can change it",
             about="host",
         )
-    others = window.mean(lambda one: _others(window, one))
-    if others is None or others <= FOREIGN_SHARE * n_cpus:
+    taken = [foreign_cores for one in window.readings if (foreign_cores := _others(window, one.snapshot)) is not None]
+    # The median: a burst of a second or two would lift the mean of the whole window.
+    if 2 * len(taken) <= len(window.readings) or (others := median(taken)) <= FOREIGN_SHARE * n_cpus:
         return None
     waiting = window.mean(_waiting)
     felt = window.readings[-1].snapshot.pressure.cpu_some_percent

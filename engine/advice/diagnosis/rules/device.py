@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from engine.advice.diagnosis.finding import Action
 from engine.advice.diagnosis.rule import Said
-from engine.advice.diagnosis.window import CARD_STALE_S, Window, spoken
+from engine.advice.diagnosis.window import CARD_STALE_S, SPAN_S, Window, spoken
 
 REPEATED = 20
 """Tokens alike at the end of an answer. A line of a table does that too, for less than the seconds that a finding must last."""
@@ -27,14 +27,17 @@ def lost(window: Window) -> Said | None:
 
 
 def invalid(window: Window) -> Said | None:
-    """Values that are no numbers came out of a step."""
+    """Values that are no numbers came out of a step: counted in a reading, or told by an answer that ended, which no reading
+    has to have caught. Either is said for a window's time."""
     n_invalid = sum(one.n_invalid for one in window.works)
-    if not n_invalid:
+    fact = window.facts.invalid
+    if not n_invalid and (fact is None or window.now_s - fact.time_s > SPAN_S):
         return None
-    times = "a step" if n_invalid == 1 else f"{n_invalid} steps"
+    times = "a step" if n_invalid <= 1 else f"{n_invalid} steps"
     return Said(
         "The model produced invalid numbers. The file is probably damaged, or copies between GPUs were dropped.",
-        f"values that are not finite came out of {times} in the last seconds, so the answer was ended",
+        f"values that are not finite came out of {times} in the last seconds, so the answer was ended"
+        + (f": {fact.sentence}" if fact is not None else ""),
         Action("verify", "Check the file"),
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from engine.advice.diagnosis.finding import Action
 from engine.advice.diagnosis.rule import Said
 from engine.advice.diagnosis.window import Window, bytes_text, rate_text, spoken
-from engine.api.values import GpuSample
+from engine.api.values import GpuSample, HardwareSnapshot
 
 SWAP_BYTES_PER_S = 256e3
 """A page now and then is the system tidying up."""
@@ -14,6 +14,8 @@ SWAP_GROWTH = 16 << 20
 FAULTS_PER_S = 5.0
 DISK_BYTES_PER_S = 20e6
 """Together they tell weights from a log that is written: a fault brings 4 KiB to 128 KiB."""
+FAULTING_READINGS = 3
+"""What was dropped once comes back in one, however much it is: the mean alone would tell that for the whole window."""
 PRESSURE_PERCENT = 5.0
 ROOM_BYTES = 700e6
 """A card's driver, its display and one more buffer of ours need so much."""
@@ -51,6 +53,8 @@ def disk(window: Window) -> Said | None:
     rate = window.mean(lambda one: one.disk.process_read_bytes_per_s)
     if faults is None or rate is None or faults <= FAULTS_PER_S or rate <= DISK_BYTES_PER_S:
         return None
+    if sum(_is_faulting(one.snapshot) for one in window.readings) < FAULTING_READINGS:
+        return None
     snapshot = window.readings[-1].snapshot
     ceiling = snapshot.disk.ceiling_bytes_per_s
     of = f" of {rate_text(ceiling)} seen" if ceiling and ceiling > rate else ""
@@ -59,6 +63,10 @@ def disk(window: Window) -> Said | None:
         f"{faults:.0f} page faults a second wait for the disk while tokens are decoded",
         Action("relieve", "Move layers to a GPU", window.nodes[0] if window.nodes else "numa0"),
     )
+
+
+def _is_faulting(snapshot: HardwareSnapshot) -> bool:
+    return (snapshot.memory.process_major_faults_per_s or 0.0) > FAULTS_PER_S
 
 
 def _too_small(window: Window) -> str:
