@@ -6,13 +6,13 @@ what the window's thread is doing: functions and lines, no values. Nothing runs 
 
 from __future__ import annotations
 
-import sys
+import faulthandler
+import re
+import tempfile
 import threading
 import time
-import traceback
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 
 from PySide6.QtCore import QObject, Qt, QTimer
 
@@ -21,6 +21,7 @@ LATE_S = 0.25
 START_S = 2.0
 """So long after it was shown, a window is still being made: nobody types yet."""
 _OURS, _INNERMOST = 5, 2
+_CALL = re.compile(r'^  File "(.*)", line (\d+) in (.*)$', re.MULTILINE)
 _ROOT = Path(__file__).parents[2]
 
 
@@ -96,16 +97,23 @@ class LoopWatch(QObject):
         """On the other thread: notes the stack once for each long wait. A wait that holds the interpreter's lock is seen late."""
         while not stop.wait(LATE_S):
             if not self._stack and time.monotonic() - self._tick_s > TICK_S + LATE_S:
-                frame = sys._current_frames().get(self._thread_id)
-                if frame is not None:
-                    self._stack = stack_of(frame)
+                self._stack = stack_of(self._thread_id)
 
 
-def stack_of(frame: FrameType) -> tuple[str, ...]:
-    """Our innermost calls and what they are in, as `app/chat/composer.py:12 focus`, without folders of this computer."""
-    calls = list(traceback.extract_stack(frame))
-    ours = [call for call in calls[:-_INNERMOST] if Path(call.filename).is_relative_to(_ROOT)][-_OURS:]
-    return tuple(f"{_short(call.filename)}:{call.lineno} {call.name}" for call in (*ours, *calls[-_INNERMOST:]))
+def stack_of(thread_id: int) -> tuple[str, ...]:
+    """Our innermost calls of a thread and what they are in, as `app/chat/composer.py:12 focus`, without folders of this computer.
+
+    Its frames are never held: what a frame refers to lives on with it, and a painter that outlives the painting of its widget
+    ends the process. So the interpreter writes them down itself.
+    """
+    with tempfile.TemporaryFile() as file:
+        faulthandler.dump_traceback(file, all_threads=True)
+        file.seek(0)
+        text = file.read().decode(errors="replace")
+    _, _, rest = text.partition(f"hread 0x{thread_id:016x} ")
+    calls = [match.groups() for match in _CALL.finditer(rest.partition("\n\n")[0])][::-1]
+    ours = [call for call in calls[:-_INNERMOST] if Path(call[0]).is_relative_to(_ROOT)][-_OURS:]
+    return tuple(f"{_short(filename)}:{line} {name}" for filename, line, name in (*ours, *calls[-_INNERMOST:]))
 
 
 def _short(filename: str) -> str:

@@ -139,6 +139,9 @@ def test_tab_reaches_every_column(table: Table) -> None:
     table.list_of(Gpu(0)).setFocus()
     for device in (Gpu(1), Numa(0), Numa(1)):
         table.key(Qt.Key.Key_Tab)
+        if not table.list_of(device).hasFocus():  # the button of the cores in the head of a node
+            assert isinstance(device, Numa)
+            table.key(Qt.Key.Key_Tab)
         assert table.list_of(device).hasFocus()
 
 

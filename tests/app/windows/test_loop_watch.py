@@ -58,3 +58,31 @@ def test_the_first_moments_of_a_window_do_not_count(qtbot: QtBot) -> None:
     qtbot.wait(150)
     watch.close()
     assert watch.worst.seconds == 0
+
+
+def test_what_a_late_call_holds_is_not_held_longer(qtbot: QtBot) -> None:
+    """A painter that outlives the painting of its widget ends the process."""
+    watch = LoopWatch(start_s=0.0)
+    gone: list[float] = []
+
+    def paint() -> None:
+        painter = _Painter(gone)
+        busy_for(0.8)
+        assert painter is not None
+
+    watch.watch(True)
+    for _ in range(3):
+        qtbot.wait(150)
+        before = len(gone)
+        paint()
+        assert len(gone) == before + 1
+    watch.close()
+    assert watch.worst.stack
+
+
+class _Painter:
+    def __init__(self, gone: list[float]) -> None:
+        self._gone = gone
+
+    def __del__(self) -> None:
+        self._gone.append(time.monotonic())

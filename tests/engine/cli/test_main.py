@@ -111,6 +111,7 @@ def test_every_command_has_a_module_name() -> None:
         "generate",
         "chat",
         "tune",
+        "doctor",
         "selftest",
         "perplexity",
         "bench",
