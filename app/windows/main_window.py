@@ -236,6 +236,8 @@ class MainWindow(QMainWindow):
         """The page of the first run."""
         self._welcome.refresh()
         self._stack.setCurrentWidget(self.welcome)
+        for door in self.doors.values():
+            door.shown(False)
         start = self.welcome.findChild(PushButton)
         if start is not None:
             start.setFocus(Qt.FocusReason.OtherFocusReason)

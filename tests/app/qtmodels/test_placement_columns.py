@@ -12,7 +12,6 @@ from pytestqt.qtbot import QtBot
 
 from app.ops.placement_cards import HotSet
 from app.ops.placement_desk import PlacementDesk
-from app.qtmodels.device_list import DeviceListModel, DeviceRole
 from app.qtmodels.placement_columns import CardRole, PlacementColumn, PlacementColumns
 from app.qtmodels.placement_filter import parse_filter
 from app.qtmodels.placement_mime import MIME, card_mime, cards_in
@@ -116,19 +115,3 @@ def test_names_of_cards_survive_the_clipboard_of_a_drag() -> None:
     cards = frozenset({UnitId("head"), UnitId("experts", 4), UnitId("kv", 12), HotSet(4, Gpu(1))})
     assert cards_in(card_mime(cards)) == cards
     assert cards_in(QMimeData()) == frozenset()
-
-
-def test_devices_are_listed_with_their_figures(desk: PlacementDesk, qtmodeltester: ModelTester, qtbot: QtBot) -> None:
-    model = DeviceListModel(desk, desk)
-    qtmodeltester.check(model)
-    assert [model.index(i).data() for i in range(model.rowCount())] == ["GPU 0", "GPU 1", "NUMA 0", "NUMA 1"]
-    index = model.index(1)
-    assert index.data(DeviceRole.DEVICE) == Gpu(1)
-    assert index.data(DeviceRole.KEY) == 2
-    before = index.data(DeviceRole.PREDICTION).used
-    with qtbot.waitSignal(model.dataChanged):
-        desk.move(experts(4), Gpu(1))
-    assert index.data(DeviceRole.PREDICTION).used - before == 6_300_000_000
-    assert index.data(Qt.ItemDataRole.AccessibleTextRole) == "GPU 1, RTX 3090, 17 / 24 GB"
-    desk.set_lost(frozenset({Gpu(1)}))
-    assert index.data(DeviceRole.ROW).lost

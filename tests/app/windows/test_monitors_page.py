@@ -52,6 +52,10 @@ def test_the_window_opens_the_page_and_reads_only_while_it_is_shown(stage: Stage
     stage.qtbot.waitUntil(lambda: any(one.details for one in engine.sent(WatchSensors)))  # type: ignore[union-attr]
     window.show_chat()
     stage.qtbot.waitUntil(lambda: not engine.sent(WatchSensors)[-1].details)  # type: ignore[union-attr]
+    window.show_page("monitors")
+    stage.qtbot.waitUntil(lambda: engine.sent(WatchSensors)[-1].details)  # type: ignore[union-attr]
+    window.show_welcome()
+    stage.qtbot.waitUntil(lambda: not engine.sent(WatchSensors)[-1].details)  # type: ignore[union-attr]
 
 
 def test_every_card_has_a_name_and_says_its_values(small: MonitorsStage) -> None:
