@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from PySide6.QtCore import QEvent, QObject, QTimer, Signal
+from PySide6.QtCore import QObject, QTimer, Signal
 from PySide6.QtWidgets import QWidget
 
 from app.actions.tables import DOCTOR
@@ -61,8 +61,7 @@ class DoctorDoor(PageDoor["DoctorController"]):
         self._timer.setSingleShot(True)
         self._timer.timeout.connect(self._run_quick)
         parts.models.ready.connect(self._on_ready)
-        self._window = window
-        window.installEventFilter(self)
+        self._window_seen = self._page_shown = False
 
     def _behind(self, parent: QObject) -> DoctorController:
         from app.windows.doctor_controller import DoctorController
@@ -71,8 +70,26 @@ class DoctorDoor(PageDoor["DoctorController"]):
             self._parts, self.ops, self.calibrate, self._figures.figures, lambda: self.findings(), parent
         )
         controller.link_wanted.connect(self.link_wanted)
-        controller.view.installEventFilter(self)
         return controller
+
+    def shown(self, on: bool) -> None:
+        """The page came into sight or left it."""
+        super().shown(on)
+        self._page_shown = on
+        self._look()
+
+    def window_seen(self, on: bool) -> None:
+        """The window is on the screen, or not any more."""
+        self._window_seen = on
+        self._loop.watch(on)
+        self._look()
+
+    def _look(self) -> None:
+        """Findings, and checks of cards, live on readings: they are taken while the page is seen."""
+        visible = self._window_seen and self._page_shown
+        if visible != self._visible:
+            self._visible = visible
+            self._parts.monitors.set_watching(OWNER, SENSORS_S if visible else 0.0)
 
     def refresh(self) -> None:
         """What the live diagnosis says has changed. New numbers of the same rules do not move what somebody reads."""
@@ -118,16 +135,6 @@ class DoctorDoor(PageDoor["DoctorController"]):
 
         worst = self._loop.worst
         return qt_checks(read_facts(WaitFact(worst.seconds, worst.worked_s, worst.stack)))
-
-    def eventFilter(self, watched: QObject, event: QEvent) -> bool:
-        if event.type() in (QEvent.Type.Show, QEvent.Type.Hide):
-            shown = event.type() == QEvent.Type.Show
-            if watched is self._window:
-                self._loop.watch(shown)
-            else:  # the page: findings and checks of cards live on readings
-                self._visible = shown
-                self._parts.monitors.set_watching(OWNER, SENSORS_S if shown else 0.0)
-        return super().eventFilter(watched, event)
 
 
 def warning_of(results: tuple[CheckResult, ...]) -> tuple[str, str, str]:

@@ -380,10 +380,12 @@ class MainWindow(QMainWindow):
 
     def showEvent(self, event: QShowEvent) -> None:
         super().showEvent(event)
+        self.doctor.window_seen(True)
         self._watch_sensors()
 
     def hideEvent(self, event: QHideEvent) -> None:
         super().hideEvent(event)
+        self.doctor.window_seen(False)
         self._watch_sensors()
 
     def changeEvent(self, event: QEvent) -> None:
