@@ -7,11 +7,12 @@ from collections.abc import Callable
 
 from engine.arch.units import UnitId
 from engine.placement.placement import Device, Placement, Pool
+from engine.placement.spread import Spread
 from engine.program.plan import Plan
 
 KEPT = 3
 
-Key = tuple[tuple[tuple[UnitId, Device], ...], tuple[Pool, ...], str, str]
+Key = tuple[tuple[tuple[UnitId, Device], ...], tuple[tuple[UnitId, Spread], ...], tuple[Pool, ...], str, str]
 
 
 class LastPlans:
@@ -22,7 +23,7 @@ class LastPlans:
 
     def of(self, placement: Placement, lower: Callable[[], tuple[Plan, ...]]) -> tuple[Plan, ...]:
         """The plans of a placement, lowered unless they are known. Raises: what `lower` raises."""
-        key = placement.units, placement.pools, placement.k_type, placement.v_type
+        key = placement.units, placement.spreads, placement.pools, placement.k_type, placement.v_type
         if key not in self._known:
             self._known[key] = lower()
             while len(self._known) > KEPT:
