@@ -19,6 +19,7 @@ from PySide6.QtWidgets import QApplication, QMessageBox
 
 from app import event_loop, log
 from app.bridge.engine_bridge import EngineBridge
+from app.bridge.garbage import Garbage
 from app.bridge.ui_thread import UiThread
 from app.crash_guard import CrashGuard
 from app.errors import StoreError, UserFacingError
@@ -160,6 +161,7 @@ async def _life(
 ) -> int:
     running = build(app, paths)
     window = running.window
+    garbage = Garbage(window)
     try:
         if offscreen:
             from app.offscreen import ask_once
@@ -172,6 +174,7 @@ async def _life(
         await running.closing.wait()
         return 0
     finally:
+        garbage.close()
         running.shut_down()
 
 

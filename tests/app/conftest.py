@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Iterator
 
@@ -23,3 +24,19 @@ def themed(qapp: object) -> Iterator[None]:
     yield
     if theme.current() is not theme.DARK:
         theme.apply(app, theme.DARK)
+
+
+_FULL_SEARCH_EACH = 25
+
+
+@pytest.fixture(autouse=True)
+def garbage_of_this_thread(request: pytest.FixtureRequest) -> Iterator[None]:
+    """As in the application: widgets that a test left lying are destroyed on this thread, not by whoever allocates next."""
+    gc.disable()
+    yield
+    done = request.session.stash.setdefault(_DONE, 0) + 1
+    request.session.stash[_DONE] = done
+    gc.collect(2 if done % _FULL_SEARCH_EACH == 0 else 1)
+
+
+_DONE = pytest.StashKey[int]()
