@@ -45,6 +45,7 @@ def test_everything_that_takes_the_keyboard_has_a_name(page: ChatPage, qtbot: Qt
     page.set_conversation_shown(True)
     page.open_find()
     page.toast.show_message("Chat deleted", "Undo", lambda: None)
+    page.trouble.show_notice("The card is full.", "err", "Make room", "Not now")
     for view in page.transcript._views.values():
         view._need_actions()
     assert nameless(page) == []
