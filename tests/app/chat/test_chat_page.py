@@ -55,6 +55,7 @@ def test_the_other_windows_have_names_too(qtbot: QtBot) -> None:
     welcome = WelcomePage()
     welcome.set_machine(MachineSummary("CPU", 4, "AVX2", 1, 1, 1, "/"))
     welcome.set_models((ModelChoice("p", "n", "Q", 1, "d", True),))
+    welcome.set_warning("The disk is slow.", "Show more")
     rail = Rail()
     rail.add_page("chat", "Chat", "message-square", "Ctrl+1")
     for widget in (welcome, rail, SamplingPanel(), SystemPromptDialog()):
