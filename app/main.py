@@ -174,8 +174,8 @@ async def _life(
         await running.closing.wait()
         return 0
     finally:
-        garbage.close()
         running.shut_down()
+        garbage.close()
 
 
 def _second(instance: Instance, model: str | None, *, offscreen: bool) -> int:
