@@ -104,7 +104,9 @@ class FindingsController(QObject):
         elif does == "context":
             self._window.show_page(PLACEMENT)
             self._window.placement.controller().show_pane("context")
-        elif does in ("make room", "reload", "replace", "relieve", "rebalance", "pin", "tune"):
+        elif does in ("pin", "tune"):
+            self._window.workers.open()
+        elif does in ("make room", "reload", "replace", "relieve", "rebalance"):
             self._window.show_page(PLACEMENT)
         elif does == "verify":
             self._window.show_notice(

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
 from app.shots.model_header import write_header
 from app.windows.findings_controller import FindingsController
 from app.windows.placement_parts import make_placement
+from app.windows.workers_window import WorkersWindow
 from engine.advice.diagnosis.finding import Action, Finding, Gain
 from engine.api.commands import ApplyPlacement
 from engine.api.pure import Gpu, Placement, machine_of
@@ -69,3 +71,17 @@ def test_a_proposal_opens_in_the_editor_and_undo_brings_back_what_was(
     assert desk.placement == loaded
     assert not desk.undo_text
     assert stage.parts.bridge.state.model is not None and stage.parts.bridge.state.model.placement == loaded
+
+
+@pytest.mark.parametrize("does", ["pin", "tune"])
+def test_a_finding_about_workers_opens_the_choice_of_cores(
+    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, does: Literal["pin", "tune"]
+) -> None:
+    placed(stage, tmp_path, monkeypatch)
+    controller = findings_of(stage)
+    stage.window.show_page("monitors")
+    assert controller.strip is not None
+    controller.strip.show_findings((Finding("R-CONT", "external", "cc uses a core.", "why", Action(does, "Choose other cores")),))
+    controller.strip.row(0).button.click()
+    assert stage.window.findChild(WorkersWindow) is not None
+    assert stage.window.doors["monitors"].is_page(stage.window._stack.currentWidget())
