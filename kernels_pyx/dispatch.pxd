@@ -1,5 +1,5 @@
 from libc.stddef cimport size_t
-from libc.stdint cimport int8_t, int16_t, int64_t, uint8_t, uint16_t
+from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t
 
 from kernels_pyx.formats cimport ld_act
 
@@ -57,6 +57,36 @@ cdef extern from "dispatch.h":
                        int64_t m, int64_t n, int64_t v_pad, int64_t group, int64_t ahead) noexcept nogil
         void (*to_words)(const float *x, int64_t n, int16_t *words, float *unit) noexcept nogil
 
+    ctypedef struct ld_pair_next "ld_pair_next":
+        const uint16_t *halves
+        const float *factor
+        const int8_t *bytes
+        const int16_t *factors
+        int one_group
+        int16_t *y
+        int16_t *zipped
+        int64_t x_stride
+        int64_t y_stride
+        int64_t zipped_stride
+        const uint8_t *ask
+
+    ctypedef struct ld_pair_kernels "struct ld_pair_kernels":
+        void (*narrow)(const float *x, float factor, int16_t *y, int64_t n) noexcept nogil
+        void (*keys_f32)(const float **x, int16_t **y, int16_t *zipped, float *scale, int64_t n) noexcept nogil
+        void (*keys_f16)(const uint16_t **x, int16_t **y, int16_t *zipped, float *scale, int64_t n) noexcept nogil
+        void (*largest)(const uint16_t *x, int64_t x_stride, int64_t n, float *max) noexcept nogil
+        void (*factors)(const uint16_t *scales, int64_t n_groups, int16_t *factors, float *scale) noexcept nogil
+        void (*keys_i8)(const int8_t **x, const int16_t *factors, int64_t group, int16_t **y, int16_t *zipped, int64_t n) noexcept nogil
+        void (*cross)(const void *x, int64_t x_stride, void *y, int64_t y_stride, int64_t rows, int64_t columns) noexcept nogil
+        void (*dot)(const int16_t *keys, int64_t key_stride, const float *key_scale, int64_t n_keys, const int16_t *queries,
+                    const float *query_scale, int64_t m, int64_t n, float *out, int add) noexcept nogil
+        void (*dot_beside)(const int16_t *keys, int64_t key_stride, const float *key_scale, const int16_t *queries,
+                           const float *query_scale, int64_t m, int64_t n, float *out, const ld_pair_next *next) noexcept nogil
+        void (*weigh)(const float *scores, int64_t n_keys, int64_t m, const int32_t *valid, const float *ratio, int16_t *weights,
+                      float *max, float *total) noexcept nogil
+        void (*sum)(const int16_t *weights, int64_t m, const int16_t *rows, int64_t row_stride, int64_t n_pairs, const float *keep,
+                    const float *gain, float *sums, int64_t n) noexcept nogil
+
     ctypedef struct ld_table:
         ld_isa isa
         const ld_format_kernels *formats
@@ -65,6 +95,7 @@ cdef extern from "dispatch.h":
         ld_vec_kernels vec
         ld_delta_kernels delta
         const ld_words_kernels *words
+        const ld_pair_kernels *pairs
 
     # Inline in the header: any extension that includes it may call these.
     int64_t ld_format_block(int format) noexcept nogil

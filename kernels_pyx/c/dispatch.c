@@ -1,6 +1,7 @@
 // Fills the kernel tables: for each ISA that this machine has, the best kernel at or below it. Compiles all kernels but those of
-// attention and of words.c.
+// attention, of words.c and of pairs.c.
 #include "dispatch.h"
+#include "pairs.h"
 #include "words.h"
 #if defined(__x86_64__)
 #include <immintrin.h> // before the first target region: gcc 12 refuses it inside one
@@ -130,7 +131,8 @@ void ld_dispatch_init(ld_isa cap) {
     for (int isa = 0; isa < LD_N_ISAS; isa++) {
         ld_table *table = &ld_tables[isa];
         *table = (ld_table){
-            .isa = (ld_isa)isa, .formats = ld_formats[isa], .n_formats = LD_N_FORMATS, .words = ld_words_for((ld_isa)isa)};
+            .isa = (ld_isa)isa, .formats = ld_formats[isa], .n_formats = LD_N_FORMATS, .words = ld_words_for((ld_isa)isa),
+            .pairs = ld_pairs_for((ld_isa)isa)};
         table->quantize[LD_ACT_F32] = ld_quantize_f32_scalar;
         ld_set_format_acts(ld_formats[isa]);
         for (int below = 0; below <= isa; below++)

@@ -73,6 +73,7 @@ typedef struct {
     ld_vec_kernels vec;
     ld_delta_kernels delta;
     const struct ld_words_kernels *words; // 8-bit caches, see words.h
+    const struct ld_pair_kernels *pairs;  // latent rows, see pairs.h
 } ld_table;
 
 // The table for the active cap, and for one ISA by name (NULL where this machine lacks it): tests and selftest.

@@ -7,9 +7,9 @@
 typedef struct {
     int64_t *limit; // keys < limit count for the query
     float *q;       // [m][ld_latent_floats]
-    float *sums;    // [m][ld_v_pad(width)]
+    float *sums;    // [m rounded up to 16][ld_v_pad(width)]
     ld_softmax softmax;
-    uint8_t *rest;
+    uint8_t *rest;   // for narrow.c
 } ld_absorbed;
 
 static inline int64_t ld_latent_of(const ld_op *op) { return op->width + op->n_rot; }
@@ -26,3 +26,7 @@ int64_t ld_absorbed_scratch(const ld_node *node, int64_t m);
 ld_absorbed ld_absorbed_room(const ld_node *node, const ld_ctx *ctx, int64_t m);
 // m queries over the keys [from, to) of one sequence; from is a multiple of LD_BLOCK.
 void ld_absorbed_attend(const ld_node *node, ld_ctx *ctx, ld_absorbed *room, const int32_t *blocks, int64_t m, int64_t from, int64_t to);
+
+// narrow.c
+int64_t ld_narrow_scratch(const ld_op *op, int64_t m);
+void ld_narrow_attend(const ld_node *node, ld_ctx *ctx, ld_absorbed *room, const int32_t *blocks, int64_t m, int64_t from, int64_t to);
