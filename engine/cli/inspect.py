@@ -103,13 +103,25 @@ def _described(file: GgufFile) -> tuple[ModelSpec | None, list[str]]:
     from engine.arch.registry import build_spec
 
     try:
-        return build_spec(file), []
+        return build_spec(file), _unread(file)
     except UnsupportedModel as error:
         return None, [f"this version cannot run the model: {error}"]
     except GgufError as error:
         if any(name.startswith("blk.") for name in file.tensors):
             raise
         return None, [f"this is no whole model: {error}"]
+
+
+def _unread(file: GgufFile) -> list[str]:
+    """Why this version cannot read the model's tokenizer."""
+    # Imported here, like the families.
+    from engine.tokenizer.vocab import tokenizer_kind
+
+    try:
+        tokenizer_kind(file)
+    except UnsupportedModel as error:
+        return [f"this version cannot run the model: {error}"]
+    return []
 
 
 def _derived(file: GgufFile, spec: ModelSpec) -> list[dict[str, Any]]:

@@ -71,14 +71,8 @@ class Vocab:
         Raises: GgufError for broken metadata; UnsupportedModel for a kind of tokenizer that is not run, or none.
         """
         check_tokenizer(file)
-        meta = file.metadata
+        model, pre = tokenizer_kind(file)
         tokens, merges = strings(file, keys.TOKENS), strings(file, keys.MERGES)
-        model = str(meta.get(keys.TOKENIZER_MODEL, "none"))
-        pre = str(meta.get(keys.TOKENIZER_PRE, "default"))
-        if model not in MODELS or not tokens:
-            raise _unsupported(file, keys.TOKENIZER_MODEL, f"the tokenizer {model!r}", MODELS)
-        if model == "gpt2" and pre not in PRETOKENIZERS:
-            raise _unsupported(file, keys.TOKENIZER_PRE, f"the splitting rule {pre!r}", sorted(PRETOKENIZERS))
         types = numbers(file, keys.TOKEN_TYPES) or bytes([TokenType.NORMAL]) * len(tokens)
         ids = {key: token_id(file, key) for key in ID_KEYS}
         spm = model == "llama"
@@ -100,6 +94,20 @@ class Vocab:
             add_eos=flag(file, keys.ADD_EOS, False),
             add_space_prefix=flag(file, keys.ADD_SPACE_PREFIX, spm),
         )
+
+
+def tokenizer_kind(file: GgufFile) -> tuple[str, str]:
+    """The kind of the tokenizer and its splitting rule.
+
+    Raises: GgufError for broken metadata; UnsupportedModel for a kind that is not run, or none.
+    """
+    model = str(file.metadata.get(keys.TOKENIZER_MODEL, "none"))
+    pre = str(file.metadata.get(keys.TOKENIZER_PRE, "default"))
+    if model not in MODELS or not strings(file, keys.TOKENS):
+        raise _unsupported(file, keys.TOKENIZER_MODEL, f"the tokenizer {model!r}", MODELS)
+    if model == "gpt2" and pre not in PRETOKENIZERS:
+        raise _unsupported(file, keys.TOKENIZER_PRE, f"the splitting rule {pre!r}", sorted(PRETOKENIZERS))
+    return model, pre
 
 
 def _unsupported(file: GgufFile, key: str, what: str, supported: Iterable[str]) -> UnsupportedModel:
