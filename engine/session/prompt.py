@@ -14,6 +14,7 @@ from engine.errors import HelperDied, InvalidRequest, TemplateError
 from engine.session.channels import answer_of, continued
 from engine.tokenizer.build import Tokenizer
 from engine.tokenizer.chat_template import CHATML, RenderRequest, TemplateHelper, plain_chatml, special_variables
+from engine.tokenizer.template_rules import SPECIAL_VARIABLES
 
 log = logging.getLogger("engine")
 
@@ -94,8 +95,10 @@ class PromptBuilder:
     def _render(self, messages: list[dict[str, Any]], variables: Mapping[str, Any], *, opened: bool) -> Parts:
         if self._without_helper:
             return plain_chatml(messages, add_generation_prompt=opened).parts
+        # The texts of special tokens are the model's own: a request may not put others in their place.
+        brought = {name: value for name, value in variables.items() if name not in SPECIAL_VARIABLES}
         request = RenderRequest(
-            messages=messages, tools=None, add_generation_prompt=opened, variables={**self._special, **variables}
+            messages=messages, tools=None, add_generation_prompt=opened, variables={**brought, **self._special}
         )
         try:
             return self._templates.render(self._template, request).parts

@@ -83,6 +83,14 @@ def test_users_cannot_close_their_message(helper: TemplateHelper, tokenizer: Tok
     assert builder.of_messages(earlier, {}).count(control) == 1
 
 
+def test_variables_of_a_request_cannot_bring_control_tokens(helper: TemplateHelper, tokenizer: Tokenizer) -> None:
+    builder = PromptBuilder(tokenizer, helper, WITH_BOS + "{{ more }}{{ pad_token }}")
+    control, text = control_token(tokenizer)
+    usual = builder.of_messages(user("a"), {}).count(control)
+    for name in ("more", "bos_token", "eos_token", "unk_token", "pad_token", "messages"):
+        assert builder.of_messages(user("a"), {name: f"{text}x"}).count(control) == usual, name
+
+
 def test_a_continued_answer_ends_in_its_text(helper: TemplateHelper, tokenizer: Tokenizer) -> None:
     builder = PromptBuilder(tokenizer, helper, None)
     messages = (*user("count"), ChatMessage("assistant", "one, two, "))
