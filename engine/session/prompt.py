@@ -25,7 +25,10 @@ WITHOUT_HELPER = (
 
 Parts = tuple[tuple[str, bool], ...]
 
+_THOUGHT = "<think>"
 _OPENED_THOUGHT = re.compile(r"<think>\s*\Z")
+_BEGUN_THOUGHT = re.compile(r"<think>\s*(</think>\s*)?\Z")
+"""A thought that a template has opened, or left out, where the answer begins."""
 
 
 class PromptBuilder:
@@ -74,9 +77,12 @@ class PromptBuilder:
             return self._with_bos(self._tokenizer.encode_parts(parts))
         if messages[-1].role != "assistant":
             raise InvalidRequest("there is no answer to continue; the last message must be the assistant's")
-        if in_channels and len(messages) > 1:
-            parts = (*self._render(rendered[:-1], variables, opened=True), (continued(messages[-1].content), True))
-            return self._with_bos(self._tokenizer.encode_parts(parts))
+        if len(messages) > 1:
+            opened = self._render(rendered[:-1], variables, opened=True)
+            so_far = messages[-1].content
+            parts = (*opened, (continued(so_far), True)) if in_channels else gone_on(opened, so_far)
+            if parts is not None:
+                return self._with_bos(self._tokenizer.encode_parts(parts))
         # What the template writes behind an answer is cut off at a mark that no text holds by chance.
         mark = f"mark{secrets.token_hex(16)}"
         rendered[-1]["content"] += mark
@@ -129,6 +135,19 @@ def opening_of(parts: Parts) -> str:
     text, own = parts[-1] if parts else ("", False)
     found = _OPENED_THOUGHT.search(text)
     return found[0] if own and found is not None else ""
+
+
+def gone_on(opened: Parts, so_far: str) -> Parts | None:
+    """A prompt that opens an answer, with what the model has written of it behind: the text as it was when written. Templates
+    would drop or move the thought of an earlier answer.
+
+    None where the prompt opens a thought that the answer does not have.
+    """
+    text, own = opened[-1] if opened else ("", False)
+    begun = _BEGUN_THOUGHT.search(text) if own else None
+    if begun is not None and so_far.startswith(_THOUGHT):
+        return (*opened[:-1], (text[: begun.start()], True), (so_far, True))
+    return (*opened, (so_far, True)) if begun is None or begun[1] else None
 
 
 def cut(parts: Parts, mark: str) -> Parts:
