@@ -118,8 +118,11 @@ def _unsupported(file: GgufFile, key: str, what: str, supported: Iterable[str]) 
 
 
 def _with_control_ends(tokens: Sequence[str], types: Sequence[int]) -> Sequence[int]:
-    """The types, with the tokens that end a text made control tokens where a converter forgot it."""
-    forgotten = [i for i, t in enumerate(tokens) if t in _ENDS and types[i] == TokenType.NORMAL]
+    """The types, with the tokens that end a text made control tokens where a converter forgot it: as plain or user-defined ones
+    they would end an answer from within what people write."""
+    ends = [(i, t, types[i]) for i, t in enumerate(tokens) if t in _ENDS]
+    plain, named = TokenType.NORMAL, TokenType.USER_DEFINED
+    forgotten = [i for i, t, kind in ends if kind == plain or (kind == named and t in _EOG_TEXTS)]
     if not forgotten:
         return types
     fixed = list(types)
