@@ -129,7 +129,7 @@ def _derived(file: GgufFile, spec: ModelSpec) -> list[dict[str, Any]]:
     if not any(isinstance(block.mixer, Mla) for block in spec.blocks):
         return []
     # Imported here: a file without such weights is understood without numpy and kernels.
-    from engine.runtime.derived import derived_infos
+    from engine.estimate.derived import derived_infos
 
     types = {name: info.type_id for name, info in file.tensors.items()}
     return [
