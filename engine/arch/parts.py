@@ -6,6 +6,7 @@ A family says which of them its blocks have; every tensor that is named here is 
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
 
 from engine.arch.hparams import MAX_BLOCKS, Header
@@ -13,6 +14,7 @@ from engine.arch.spec import Attention, BlockSpec, DenseFfn, Linear, ModelSpec, 
 from engine.errors import GgufError, UnsupportedModel
 
 MAX_HEADS = 4096
+_OF_BLOCK = re.compile(r"blk\.(\d{1,9})\.([^.]+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,25 +26,33 @@ class Frame:
     eps: float
     n_heads: tuple[int, ...]
     n_kv_heads: tuple[int, ...]
+    """0 where a block of a hybrid has no attention."""
 
 
-def frame(header: Header) -> Frame:
-    """The frame of the model; blocks that only guess further tokens are left out. Raises GgufError: bad metadata."""
+def frame(header: Header, *, hybrid: bool = False) -> Frame:
+    """The frame of the model; blocks that only guess further tokens are left out.
+
+    hybrid: some blocks have no attention, which some converters write as no heads of keys. Raises GgufError: bad metadata.
+    """
     n_layers = header.integer("block_count", low=1, high=MAX_BLOCKS) - header.n_extra
     if n_layers < 1:
-        raise GgufError(f"{header.key('block_count')} leaves no block beside {header.n_extra} for guessing further tokens")
+        raise GgufError(
+            f"{header.key('block_count')} leaves no block beside {header.n_extra} for guessing further tokens "
+            f"({header.key('nextn_predict_layers')}); the metadata contradicts itself"
+        )
     n_heads = header.per_layer("attention.head_count", n_layers, high=MAX_HEADS)
     return Frame(
         n_embd=header.integer("embedding_length", low=1),
         n_layers=n_layers,
         eps=header.number("attention.layer_norm_rms_epsilon", low=0.0, high=1.0),
         n_heads=n_heads,
-        n_kv_heads=_kv_heads(header, n_heads),
+        n_kv_heads=_kv_heads(header, n_heads, 0 if hybrid else 1),
     )
 
 
 def decoder(header: Header, common: Frame, blocks: tuple[BlockSpec, ...]) -> ModelSpec:
     """The whole model around its blocks; the head is the embedding where the file has no other. Raises GgufError."""
+    _check_no_block_is_left(header, common.n_layers + header.n_extra)
     n_vocab = header.n_vocab()
     embed = header.tensor("token_embd.weight", common.n_embd, n_vocab)
     tied = Linear(embed, common.n_embd, n_vocab)
@@ -56,6 +66,18 @@ def decoder(header: Header, common: Frame, blocks: tuple[BlockSpec, ...]) -> Mod
         out_norm=norm(header, "output_norm", common.n_embd, common.eps),
         head=header.linear("output", common.n_embd, n_vocab) if header.has("output.weight") else tied,
     )
+
+
+def _check_no_block_is_left(header: Header, n_blocks: int) -> None:
+    """Refuses a file with more blocks than it says: a model that stops halfway answers nonsense. Those that guess further tokens
+    (`nextn`) may stand behind the others uncounted."""
+    beyond = [match for match in map(_OF_BLOCK.match, header.tensors) if match is not None and int(match[1]) >= n_blocks]
+    guessing = {int(match[1]) for match in beyond if match[2] == "nextn"}
+    left = min((int(match[1]) for match in beyond if int(match[1]) not in guessing), default=None)
+    if left is not None:
+        raise GgufError(
+            f"{header.key('block_count')} is {n_blocks}, but the file holds blk.{left} too; the metadata contradicts itself"
+        )
 
 
 def norm(header: Header, name: str, width: int, eps: float) -> Norm:
@@ -83,11 +105,17 @@ def attention(
     """
     at, n_embd = f"blk.{index}", common.n_embd
     n_heads, n_kv_heads = common.n_heads[index], common.n_kv_heads[index]
+    if n_kv_heads < 1:
+        raise GgufError(
+            f"{header.key('attention.head_count_kv')} is 0 for layer {index}, which has attention; "
+            "the metadata contradicts itself"
+        )
     head_dim = header.integer("attention.key_length", _default_head_dim(header, n_embd, n_heads), low=1, high=4096)
     v_dim = header.integer("attention.value_length", head_dim, low=1, high=4096)
     if gated and v_dim != head_dim:
         raise GgufError(
-            f"{header.key('attention.value_length')} is {v_dim}, but gates come in heads of {head_dim}; this is contradictory"
+            f"{header.key('attention.value_length')} is {v_dim}, but gates come in heads of {head_dim} (attention.key_length); "
+            "the metadata contradicts itself"
         )
     q, k, v = _projections(
         header, at, n_embd, (n_heads * head_dim * (2 if gated else 1), n_kv_heads * head_dim, n_kv_heads * v_dim)
@@ -191,11 +219,11 @@ def _yarn_magnitude(header: Header, factor: float) -> float:
     return grown(1.0) / grown(header.number("rope.scaling.yarn_log_multiplier", 0.0, low=0.0, high=1e3))
 
 
-def _kv_heads(header: Header, n_heads: tuple[int, ...]) -> tuple[int, ...]:
+def _kv_heads(header: Header, n_heads: tuple[int, ...], low: int) -> tuple[int, ...]:
     name = "attention.head_count_kv"
-    kv_heads = header.per_layer(name, len(n_heads), high=MAX_HEADS) if header.key(name) in header.metadata else n_heads
+    kv_heads = header.per_layer(name, len(n_heads), low=low, high=MAX_HEADS) if header.key(name) in header.metadata else n_heads
     for n, n_kv in zip(n_heads, kv_heads, strict=True):
-        if n % n_kv:
+        if n_kv and n % n_kv:
             raise GgufError(f"{header.key(name)} {n_kv} does not divide the {n} heads; the metadata contradicts itself")
     return kv_heads
 

@@ -15,13 +15,17 @@ MAX_DIM = 512
 MAX_TAPS = 16
 
 
-def recurrent_layers(header: Header, n_layers: int) -> tuple[bool, ...]:
-    """Whether each block is recurrent: as the file lists them, else all but every full_attention_interval-th.
+def recurrent_layers(header: Header, n_kv_heads: tuple[int, ...]) -> tuple[bool, ...]:
+    """Whether each block is recurrent: as the file lists them, else those without heads of keys, else all but every
+    full_attention_interval-th.
 
     Raises:
         UnsupportedModel: all are. GgufError: a list of another length or kind, an interval that is no whole number above 0.
     """
+    n_layers = len(n_kv_heads)
     listed = header.metadata.get(header.key("attention.recurrent_layers"))
+    if listed is None and 0 in n_kv_heads:
+        return _with_attention(header, tuple(n == 0 for n in n_kv_heads))
     if listed is None:
         interval = header.integer("full_attention_interval", 4, low=1)
         return _with_attention(header, tuple((index + 1) % interval != 0 for index in range(n_layers)))
@@ -35,7 +39,10 @@ def recurrent_layers(header: Header, n_layers: int) -> tuple[bool, ...]:
 
 def _with_attention(header: Header, recurrent: tuple[bool, ...]) -> tuple[bool, ...]:
     if all(recurrent):
-        raise UnsupportedModel(f"this {header.architecture} file has no block with attention; this version runs mixed models")
+        raise UnsupportedModel(
+            f"this {header.architecture} file has no block with attention among its {len(recurrent)} (block_count, "
+            "nextn_predict_layers, attention.recurrent_layers and full_attention_interval say so); this version runs mixed models"
+        )
     return recurrent
 
 
@@ -79,8 +86,8 @@ def _shape(header: Header, *, tiled: bool, joined: bool, paired: bool) -> DeltaS
     inner = header.integer("ssm.inner_size", low=1)
     if n_v % n_k or n_v * dim != inner:
         raise GgufError(
-            f"{header.key('ssm')}: {n_v} value heads of {dim} over {n_k} key heads do not make up an inner size of {inner}; "
-            "the metadata contradicts itself"
+            f"{header.key('ssm')}: {n_v} value heads (time_step_rank) of {dim} (state_size) over {n_k} key heads (group_count) "
+            f"do not make up an inner_size of {inner}; the metadata contradicts itself"
         )
     if dim % WIDTH_STEP or dim > MAX_DIM:
         raise UnsupportedModel(

@@ -27,8 +27,12 @@ FAMILY_MODULES: tuple[str, ...] = (
 )
 """Modules of engine.arch.families, imported when the first model is described."""
 
-NOT_YET = ("deepseek32", "deepseek4", "glm-dsa", "minimax-m3")
-"""Architectures that exist and are not run; nothing that merely sounds like them is suggested."""
+NOT_YET = (
+    *("deepseek", "deepseek2-ocr", "deepseek32", "deepseek4", "ernie4_5", "exaone-moe", "gemma", "gemma2", "gemma3n", "gemma4"),
+    *("glm-dsa", "glm4", "granitemoe", "hunyuan-dense", "hunyuan_vl", "jamba", "lfm2moe", "llada", "llama-embed", "llama4"),
+    *("mamba", "minimax-m3", "mistral4", "olmoe", "plamo", "qwen", "qwen2vl", "qwen3vl", "qwen3vlmoe", "rwkv6qwen2"),
+)
+"""Architectures that exist, are not run and sound like those that are, none of which is suggested in their place."""
 
 _families: dict[str, Build] = {}
 

@@ -12,6 +12,7 @@ from engine.cli.client import Client, new_id
 from engine.cli.options import add_load_options, load_options, whole_number
 from engine.cli.output import note, write_text
 from engine.cli.run import add_sampling_options, sampling_params
+from engine.cli.text import add_var_option, template_vars
 from engine.errors import EngineError
 
 
@@ -21,11 +22,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-n", type=whole_number, default=None, metavar="N", help="most tokens in an answer")
     parser.add_argument("--system", metavar="TEXT", help="system prompt")
     add_sampling_options(parser)
+    add_var_option(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Reads messages from standard input and streams the answers."""
-    sampling = sampling_params(args)
+    sampling, variables = sampling_params(args), template_vars(args)
     messages = [] if args.system is None else [ChatMessage("system", args.system)]
     with Client() as client:
         info = client.load(str(args.model), load_options(args))
@@ -34,7 +36,7 @@ def run(args: argparse.Namespace) -> int:
         note(f"{info.name}, {info.quant}, context {info.n_ctx} tokens; an empty line ends the chat")
         while (text := _read_line()) is not None:
             asked = [*messages, ChatMessage("user", text)]
-            command = Generate(new_id(), messages=tuple(asked), sampling=sampling)
+            command = Generate(new_id(), messages=tuple(asked), sampling=sampling, template_vars=variables)
             try:
                 answer = _stream(client, command)
             except EngineError as error:

@@ -103,7 +103,7 @@ def _described(file: GgufFile) -> tuple[ModelSpec | None, list[str]]:
     from engine.arch.registry import build_spec
 
     try:
-        return build_spec(file), []
+        return build_spec(file), _unread(file)
     except UnsupportedModel as error:
         return None, [f"this version cannot run the model: {error}"]
     except GgufError as error:
@@ -112,12 +112,24 @@ def _described(file: GgufFile) -> tuple[ModelSpec | None, list[str]]:
         return None, [f"this is no whole model: {error}"]
 
 
+def _unread(file: GgufFile) -> list[str]:
+    """Why this version cannot read the model's tokenizer."""
+    # Imported here, like the families.
+    from engine.tokenizer.vocab import tokenizer_kind
+
+    try:
+        tokenizer_kind(file)
+    except UnsupportedModel as error:
+        return [f"this version cannot run the model: {error}"]
+    return []
+
+
 def _derived(file: GgufFile, spec: ModelSpec) -> list[dict[str, Any]]:
     """What loading the model makes beside the tensors of the file."""
     if not any(isinstance(block.mixer, Mla) for block in spec.blocks):
         return []
     # Imported here: a file without such weights is understood without numpy and kernels.
-    from engine.runtime.derived import derived_infos
+    from engine.estimate.derived import derived_infos
 
     types = {name: info.type_id for name, info in file.tensors.items()}
     return [

@@ -10,13 +10,13 @@ from typing import Any, get_args, get_type_hints
 import numpy as np
 
 from engine.api.commands import Generate
-from engine.api.events import Finished, Notice, TokenDelta
+from engine.api.events import AnswerOpened, Finished, Notice, TokenDelta
 from engine.api.values import ChatMessage, SamplingParams
 from engine.cli.client import Client, new_id
 from engine.cli.direct import opened
 from engine.cli.options import add_json_option, add_load_options, load_options, whole_number
 from engine.cli.output import note, read_json_file, write_json, write_text
-from engine.cli.text import read_ids
+from engine.cli.text import add_var_option, read_ids, template_vars
 from engine.errors import InvalidRequest
 
 ROLES = get_args(get_type_hints(ChatMessage)["role"])
@@ -58,6 +58,7 @@ def add_generate_arguments(parser: argparse.ArgumentParser) -> None:
     source.add_argument("--ids-file", type=Path, metavar="F", help="a JSON list of token ids to continue")
     parser.add_argument("-n", type=whole_number, default=None, metavar="N", help="most tokens to generate")
     add_sampling_options(parser)
+    add_var_option(parser)
     parser.add_argument("--ignore-eog", action="store_true", help="go on behind tokens that end the answer")
     add_json_option(parser)
 
@@ -94,6 +95,7 @@ def run_generate(args: argparse.Namespace) -> int:
         prompt=args.prompt,
         ids=None if args.ids_file is None else tuple(_ids(args.ids_file)),
         sampling=sampling_params(args),
+        template_vars=template_vars(args),
         ignore_eog=args.ignore_eog,
     )
     pieces: list[str] = []
@@ -102,7 +104,8 @@ def run_generate(args: argparse.Namespace) -> int:
         for warning in info.warnings:
             note(warning)
         for event in client.events(command):
-            if isinstance(event, TokenDelta):
+            # A thought that the template has opened is shown as one.
+            if isinstance(event, TokenDelta | AnswerOpened):
                 pieces.append(event.text)
                 if not args.json:
                     write_text(event.text)

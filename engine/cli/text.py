@@ -103,7 +103,7 @@ def add_render_arguments(parser: argparse.ArgumentParser) -> None:
     source.add_argument("--messages", type=Path, metavar="F", help="a JSON list of messages")
     source.add_argument("--cases", type=Path, metavar="F.json", help="a JSON list of cases")
     parser.add_argument("--tools", type=Path, metavar="F", help="a JSON list of tools")
-    parser.add_argument("--var", action="append", default=[], metavar="NAME=JSON", help="a variable of the template")
+    add_var_option(parser)
     parser.add_argument("--no-generation-prompt", action="store_true", help="do not open the answer")
     add_json_option(parser)
 
@@ -120,7 +120,7 @@ def run_render(args: argparse.Namespace) -> int:
                 messages=_list_of_objects(args.messages),
                 tools=None if args.tools is None else _list_of_objects(args.tools),
                 add_generation_prompt=not args.no_generation_prompt,
-                variables=special | dict(map(_variable, args.var)),
+                variables=special | template_vars(args),
             )
             text = helper.render(CHATML if template is None else template, request).text
             if args.json:
@@ -170,6 +170,22 @@ def _list_of_objects(path: Path) -> list[dict[str, Any]]:
     if not isinstance(content, list) or not all(isinstance(item, dict) for item in content):
         raise InvalidRequest(f"{path}: the file is not a JSON list of objects; correct the file")
     return content
+
+
+def add_var_option(parser: argparse.ArgumentParser) -> None:
+    """Adds the variables of chat templates."""
+    parser.add_argument(
+        "--var",
+        action="append",
+        default=[],
+        metavar="NAME=JSON",
+        help="a variable of the chat template, e.g. enable_thinking=false",
+    )
+
+
+def template_vars(args: argparse.Namespace) -> dict[str, Any]:
+    """The variables that `add_var_option` has parsed. Raises: InvalidRequest for one of another form."""
+    return dict(map(_variable, args.var))
 
 
 def _variable(text: str) -> tuple[str, Any]:

@@ -10,7 +10,7 @@ from engine.gguf.types import EXACT_TYPES, few_bits
 
 def warnings_of(file: GgufFile) -> tuple[str, ...]:
     """One clause for each oddity, without a capital and a full stop, the weightiest first."""
-    found = (_incomplete(file), _no_template(file), _slow(file), *_coarse(file), *_unused(file))
+    found = (_incomplete(file), _no_template(file), _no_rope_base(file), _slow(file), *_coarse(file), *_unused(file))
     return tuple(sentence for sentence in found if sentence)
 
 
@@ -23,6 +23,14 @@ def _incomplete(file: GgufFile) -> str:
 def _no_template(file: GgufFile) -> str:
     has_template = isinstance(file.metadata.get(keys.CHAT_TEMPLATE), str)
     return "" if has_template else "the file has no chat template: plain ChatML is used, which the model may not know"
+
+
+def _no_rope_base(file: GgufFile) -> str:
+    """Which base heads were trained to turn with is nothing to guess in silence."""
+    key = keys.of(file.architecture, keys.ROPE_FREQ_BASE)
+    if key in file.metadata or not any(group == "attention" for _, group, _ in mixer_matrices(file)):
+        return ""
+    return f"the file does not say {key}: 10,000 is used, with which models that were trained otherwise write garbage"
 
 
 def _slow(file: GgufFile) -> str:

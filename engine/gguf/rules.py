@@ -85,9 +85,8 @@ def _check_real(file: GgufFile, key: str, below: float) -> None:
 
 
 def _check_experts(file: GgufFile, architecture: str) -> None:
-    used_key = keys.of(architecture, keys.EXPERT_USED_COUNT)
-    used = file.metadata.get(used_key, 0)
-    count = file.metadata.get(keys.of(architecture, keys.EXPERT_COUNT), 0)
+    used_key, count_key = keys.of(architecture, keys.EXPERT_USED_COUNT), keys.of(architecture, keys.EXPERT_COUNT)
+    used, count = file.metadata.get(used_key, 0), file.metadata.get(count_key, 0)
     most = max(used, default=0) if isinstance(used, array) else used
     if isinstance(most, int) and isinstance(count, int) and most > count:
-        raise file.error(used_key, f"{most} experts are used but there are {count}", _BROKEN)
+        raise file.error(used_key, f"{most} experts are used but there are {count} ({count_key})", _BROKEN)

@@ -14,6 +14,7 @@ from engine.errors import HelperDied, InvalidRequest, TemplateError
 from engine.session.channels import answer_of, continued
 from engine.tokenizer.build import Tokenizer
 from engine.tokenizer.chat_template import CHATML, RenderRequest, TemplateHelper, plain_chatml, special_variables
+from engine.tokenizer.template_rules import SPECIAL_VARIABLES
 
 log = logging.getLogger("engine")
 
@@ -24,7 +25,10 @@ WITHOUT_HELPER = (
 
 Parts = tuple[tuple[str, bool], ...]
 
+_THOUGHT = "<think>"
 _OPENED_THOUGHT = re.compile(r"<think>\s*\Z")
+_BEGUN_THOUGHT = re.compile(r"<think>\s*(</think>\s*)?\Z")
+"""A thought that a template has opened, or left out, where the answer begins."""
 
 
 class PromptBuilder:
@@ -73,9 +77,12 @@ class PromptBuilder:
             return self._with_bos(self._tokenizer.encode_parts(parts))
         if messages[-1].role != "assistant":
             raise InvalidRequest("there is no answer to continue; the last message must be the assistant's")
-        if in_channels and len(messages) > 1:
-            parts = (*self._render(rendered[:-1], variables, opened=True), (continued(messages[-1].content), True))
-            return self._with_bos(self._tokenizer.encode_parts(parts))
+        if len(messages) > 1:
+            opened = self._render(rendered[:-1], variables, opened=True)
+            so_far = messages[-1].content
+            parts = (*opened, (continued(so_far), True)) if in_channels else gone_on(opened, so_far)
+            if parts is not None:
+                return self._with_bos(self._tokenizer.encode_parts(parts))
         # What the template writes behind an answer is cut off at a mark that no text holds by chance.
         mark = f"mark{secrets.token_hex(16)}"
         rendered[-1]["content"] += mark
@@ -94,8 +101,10 @@ class PromptBuilder:
     def _render(self, messages: list[dict[str, Any]], variables: Mapping[str, Any], *, opened: bool) -> Parts:
         if self._without_helper:
             return plain_chatml(messages, add_generation_prompt=opened).parts
+        # The texts of special tokens are the model's own: a request may not put others in their place.
+        brought = {name: value for name, value in variables.items() if name not in SPECIAL_VARIABLES}
         request = RenderRequest(
-            messages=messages, tools=None, add_generation_prompt=opened, variables={**self._special, **variables}
+            messages=messages, tools=None, add_generation_prompt=opened, variables={**brought, **self._special}
         )
         try:
             return self._templates.render(self._template, request).parts
@@ -126,6 +135,19 @@ def opening_of(parts: Parts) -> str:
     text, own = parts[-1] if parts else ("", False)
     found = _OPENED_THOUGHT.search(text)
     return found[0] if own and found is not None else ""
+
+
+def gone_on(opened: Parts, so_far: str) -> Parts | None:
+    """A prompt that opens an answer, with what the model has written of it behind: the text as it was when written. Templates
+    would drop or move the thought of an earlier answer.
+
+    None where the prompt opens a thought that the answer does not have.
+    """
+    text, own = opened[-1] if opened else ("", False)
+    begun = _BEGUN_THOUGHT.search(text) if own else None
+    if begun is not None and so_far.startswith(_THOUGHT):
+        return (*opened[:-1], (text[: begun.start()], True), (so_far, True))
+    return (*opened, (so_far, True)) if begun is None or begun[1] else None
 
 
 def cut(parts: Parts, mark: str) -> Parts:

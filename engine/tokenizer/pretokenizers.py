@@ -28,6 +28,17 @@ _GPT4O = (
     rf"[^\r\n\p{{L}}\p{{N}}]?{_UPPER}*{_LOWER}+{_CONTRACTIONS}?|[^\r\n\p{{L}}\p{{N}}]?{_UPPER}+{_LOWER}*{_CONTRACTIONS}?"
     r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|" + _SPACES
 )
+# Kimi-K2 parts Chinese characters from the letters around them.
+_K2_UPPER, _K2_LOWER = (rf"[{cased}&&[^\p{{Han}}]]" for cased in (_UPPER[1:-1], _LOWER[1:-1]))
+_KIMI_K2 = (
+    rf"\p{{Han}}+|[^\r\n\p{{L}}\p{{N}}]?{_K2_UPPER}*{_K2_LOWER}+{_CONTRACTIONS}?"
+    rf"|[^\r\n\p{{L}}\p{{N}}]?{_K2_UPPER}+{_K2_LOWER}*{_CONTRACTIONS}?|\p{{N}}{{1,3}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n]*|" + _SPACES
+)
+_SEED = _CONTRACTIONS + r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}\r\n]+|" + _SPACES
+_YOUTU = (
+    r"[가-힣ㄱ-ㆎ]+|[！…“”‘’—：；，、-〿︰-﹏]+|[ㄅ-ㄯ]+|[一-龥぀-ゟ゠-ヿ]+",
+    _GPT4O.replace(r"\p{N}{1,3}", r"\p{N}"),
+)
 _TEKKEN = (
     rf"[^\r\n\p{{L}}\p{{N}}]?{_UPPER}*{_LOWER}+|[^\r\n\p{{L}}\p{{N}}]?{_UPPER}+{_LOWER}*"
     r"|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|" + _SPACES
@@ -69,22 +80,27 @@ _GPT2_RULE = PreTokenizer((_GPT2,), tidies_blanks=True)
 _STARCODER_RULE = PreTokenizer((r"\p{N}", _GPT2), tidies_blanks=True)
 _SMOLLM_RULE = PreTokenizer((r"\p{N}", _GPT2))
 _GPT4O_RULE = PreTokenizer((_GPT4O,))
+_DEEPSEEK_V3_RULE = PreTokenizer(_DEEPSEEK_V3)
 
 PRETOKENIZERS: dict[str, PreTokenizer] = {
     "default": PreTokenizer(_DEFAULT, tidies_blanks=True),
     **dict.fromkeys(("llama-bpe", "llama3", "llama-v3", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2"), _LLAMA3_RULE),
-    **dict.fromkeys(("qwen2", "deepseek-r1-qwen", "megrez", "kormo", "hunyuan"), _QWEN2_RULE),
+    **dict.fromkeys(("qwen2", "deepseek-r1-qwen", "megrez", "kormo", "f2llmv2", "hunyuan", "solar-open"), _QWEN2_RULE),
     "qwen35": PreTokenizer((_QWEN35,)),
     "deepseek-llm": PreTokenizer(_DEEPSEEK_LLM),
     "deepseek-coder": PreTokenizer(_DEEPSEEK_CODER),
-    "deepseek-v3": PreTokenizer(_DEEPSEEK_V3),
-    "gpt-4o": _GPT4O_RULE,
-    "llama4": _GPT4O_RULE,
-    "minimax-m2": _GPT4O_RULE,
+    **dict.fromkeys(("deepseek-v3", "joyai-llm"), _DEEPSEEK_V3_RULE),
+    "kimi-k2": PreTokenizer((_KIMI_K2,)),
+    "seed-coder": PreTokenizer((_SEED,)),
+    "youtu": PreTokenizer(_YOUTU, ignore_merges=True),
+    **dict.fromkeys(("gpt-4o", "llama4", "kanana2", "minimax-m2"), _GPT4O_RULE),
     "tekken": PreTokenizer((_TEKKEN,), ignore_merges=True, add_bos=True),
     "glm4": PreTokenizer((_LLAMA3,), ignore_merges=True, tidies_blanks=True),
-    "chatglm-bpe": PreTokenizer((_LLAMA3,), tidies_blanks=True),
+    **dict.fromkeys(("chatglm-bpe", "smaug-bpe"), PreTokenizer((_LLAMA3,), tidies_blanks=True)),
     **dict.fromkeys(("smollm", "command-r"), _SMOLLM_RULE),
-    **dict.fromkeys(("starcoder", "refact", "codeshell", "exaone"), _STARCODER_RULE),
-    **dict.fromkeys(("gpt-2", "phi-2", "jina-es", "jina-de", "gigachat", "mpt", "olmo", "exaone4", "a.x-4.0"), _GPT2_RULE),
+    **dict.fromkeys(("starcoder", "refact", "codeshell", "exaone", "minerva-7b"), _STARCODER_RULE),
+    **dict.fromkeys(("trillion", "granite-docling"), PreTokenizer((_GPT2,))),
+    **dict.fromkeys(
+        ("gpt-2", "phi-2", "mellum", "jina-es", "jina-de", "gigachat", "mpt", "olmo", "exaone4", "a.x-4.0"), _GPT2_RULE
+    ),
 }

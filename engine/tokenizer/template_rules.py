@@ -15,6 +15,9 @@ MAX_TEMPLATE_BYTES = 256 << 10
 MAX_NESTING = 64
 MAX_NUMBER = 1_000_000
 
+SPECIAL_VARIABLES = frozenset({"bos_token", "eos_token", "unk_token", "pad_token"})
+"""Variables of templates that hold texts of special tokens: what they spell is the template's own text."""
+
 _ADVICE = "the template is hostile or broken; use the plain ChatML template or get the file from a source you trust"
 _OPENING = re.compile(r"\{[{%#]")
 _END_OF_RAW = re.compile(r"\{%[-+]?\s{0,9}endraw\s{0,9}[-+]?%\}")

@@ -22,7 +22,7 @@ from jinja2.utils import pass_environment
 
 from engine.spawn import limit_this_process, memory_limit, serve
 from engine.tokenizer.marked import OWN, Marked, holds_marks, join, mark, runs, written
-from engine.tokenizer.template_rules import MAX_NUMBER, template_problem
+from engine.tokenizer.template_rules import MAX_NUMBER, SPECIAL_VARIABLES, template_problem
 
 MEMORY_BYTES = 256 << 20
 LIMIT_S = 3.0
@@ -31,7 +31,9 @@ _MAX_REPEATED = 1_000_000
 _OUTPUT_FACTOR, _OUTPUT_EXTRA = 8, 1 << 20
 _ROLES = frozenset({"system", "user", "assistant", "tool", "developer", "function", "ipython"})
 _ASSISTANT = "assistant"
-_SPECIAL_TOKENS = frozenset({"bos_token", "eos_token", "unk_token", "pad_token"})
+_OWN_FIELDS = frozenset({"role", "content", "reasoning_content", "reasoning", "thinking"})
+"""What a model itself has written of an earlier answer, control tokens and all. Names and arguments of its calls were text inside
+JSON: what they spell is no token."""
 
 # Filters that hand their input on or keep its marks; the text of every other one counts as brought when its input did.
 _TRACKED_FILTERS = frozenset({"first", "last", "default", "d", "max", "min", "random", "reverse"})
@@ -190,7 +192,7 @@ def _refuse(parsed: nodes.Template) -> None:
 
 def _variables(request: Mapping[str, Any]) -> dict[str, Any]:
     """The template's variables; all strings are marked but the special tokens, the usual roles and earlier answers."""
-    extra = {name: v if name in _SPECIAL_TOKENS else mark(v) for name, v in request["variables"].items()}
+    extra = {name: v if name in SPECIAL_VARIABLES else mark(v) for name, v in request["variables"].items()}
     moment = request.get("now")
     now = datetime.fromisoformat(moment) if moment else datetime.now()
     return {
@@ -206,7 +208,8 @@ def _variables(request: Mapping[str, Any]) -> dict[str, Any]:
 def _message(message: dict[str, Any]) -> dict[str, Any]:
     role = message.get("role")
     if role == _ASSISTANT:
-        return message
+        others = {name: value for name, value in message.items() if name not in _OWN_FIELDS}
+        return {name: value for name, value in message.items() if name in _OWN_FIELDS} | mark(others)
     result: dict[str, Any] = mark(message)
     if role in _ROLES:
         result["role"] = role

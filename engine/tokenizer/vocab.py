@@ -71,14 +71,8 @@ class Vocab:
         Raises: GgufError for broken metadata; UnsupportedModel for a kind of tokenizer that is not run, or none.
         """
         check_tokenizer(file)
-        meta = file.metadata
+        model, pre = tokenizer_kind(file)
         tokens, merges = strings(file, keys.TOKENS), strings(file, keys.MERGES)
-        model = str(meta.get(keys.TOKENIZER_MODEL, "none"))
-        pre = str(meta.get(keys.TOKENIZER_PRE, "default"))
-        if model not in MODELS or not tokens:
-            raise _unsupported(file, keys.TOKENIZER_MODEL, f"the tokenizer {model!r}", MODELS)
-        if model == "gpt2" and pre not in PRETOKENIZERS:
-            raise _unsupported(file, keys.TOKENIZER_PRE, f"the splitting rule {pre!r}", sorted(PRETOKENIZERS))
         types = numbers(file, keys.TOKEN_TYPES) or bytes([TokenType.NORMAL]) * len(tokens)
         ids = {key: token_id(file, key) for key in ID_KEYS}
         spm = model == "llama"
@@ -102,6 +96,20 @@ class Vocab:
         )
 
 
+def tokenizer_kind(file: GgufFile) -> tuple[str, str]:
+    """The kind of the tokenizer and its splitting rule.
+
+    Raises: GgufError for broken metadata; UnsupportedModel for a kind that is not run, or none.
+    """
+    model = str(file.metadata.get(keys.TOKENIZER_MODEL, "none"))
+    pre = str(file.metadata.get(keys.TOKENIZER_PRE, "default"))
+    if model not in MODELS or not strings(file, keys.TOKENS):
+        raise _unsupported(file, keys.TOKENIZER_MODEL, f"the tokenizer {model!r}", MODELS)
+    if model == "gpt2" and pre not in PRETOKENIZERS:
+        raise _unsupported(file, keys.TOKENIZER_PRE, f"the splitting rule {pre!r}", sorted(PRETOKENIZERS))
+    return model, pre
+
+
 def _unsupported(file: GgufFile, key: str, what: str, supported: Iterable[str]) -> UnsupportedModel:
     at = file.key_offsets.get(key, 0)
     return UnsupportedModel(
@@ -110,8 +118,11 @@ def _unsupported(file: GgufFile, key: str, what: str, supported: Iterable[str]) 
 
 
 def _with_control_ends(tokens: Sequence[str], types: Sequence[int]) -> Sequence[int]:
-    """The types, with the tokens that end a text made control tokens where a converter forgot it."""
-    forgotten = [i for i, t in enumerate(tokens) if t in _ENDS and types[i] == TokenType.NORMAL]
+    """The types, with the tokens that end a text made control tokens where a converter forgot it: as plain or user-defined ones
+    they would end an answer from within what people write."""
+    ends = [(i, t, types[i]) for i, t in enumerate(tokens) if t in _ENDS]
+    plain, named = TokenType.NORMAL, TokenType.USER_DEFINED
+    forgotten = [i for i, t, kind in ends if kind == plain or (kind == named and t in _EOG_TEXTS)]
     if not forgotten:
         return types
     fixed = list(types)

@@ -67,8 +67,8 @@ def _sizes(header: Header) -> _Sizes:
     n_rot = header.integer("rope.dimension_count", low=2, high=1024)
     if n_rot >= head_dim:
         raise GgufError(
-            f"{header.key('rope.dimension_count')} is {n_rot}, it must be less than the {head_dim} values of a query head; "
-            "the metadata contradicts itself"
+            f"{header.key('rope.dimension_count')} is {n_rot}, it must be less than the {head_dim} values of a query head "
+            f"(attention.key_length{suffix}); the metadata contradicts itself"
         )
     return _Sizes(
         rank=header.integer("attention.kv_lora_rank", low=1, high=8192),

@@ -23,7 +23,7 @@ def build_dense(header: Header) -> ModelSpec:
     Raises:
         UnsupportedModel: a RoPE scaling or a width that is not run. GgufError: missing or contradicting metadata and tensors.
     """
-    common = frame(header)
+    common = frame(header, hybrid=True)
     widths = header.per_layer("feed_forward_length", common.n_layers)
     ffns = [dense_ffn(header, common.n_embd, index, n_ff) for index, n_ff in enumerate(widths)]
     return _decoder(header, common, ffns, tiled=True)
@@ -42,7 +42,7 @@ def build_next(header: Header) -> ModelSpec:
 
 
 def _mixture(header: Header, *, tiled: bool) -> ModelSpec:
-    common = frame(header)
+    common = frame(header, hybrid=True)
     widths = header.per_layer("expert_feed_forward_length", common.n_layers)
     n_shared = header.integer("expert_shared_feed_forward_length", low=1)
     ffns = [
@@ -53,7 +53,7 @@ def _mixture(header: Header, *, tiled: bool) -> ModelSpec:
 
 
 def _decoder(header: Header, common: Frame, ffns: Sequence[DenseFfn | MoeFfn], *, tiled: bool) -> ModelSpec:
-    recurrent = recurrent_layers(header, common.n_layers)
+    recurrent = recurrent_layers(header, common.n_kv_heads)
     blocks = (_block(header, common, index, ffn, recurrent[index], tiled) for index, ffn in enumerate(ffns))
     return decoder(header, common, tuple(blocks))
 

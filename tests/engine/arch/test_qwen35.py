@@ -40,6 +40,13 @@ def test_without_a_list_every_fourth_block_is_attention() -> None:
     assert kinds(hybrid(shape=every_second, attention__recurrent_layers=None, full_attention_interval=2)) == "dada"
 
 
+def test_blocks_without_heads_of_keys_are_recurrent() -> None:
+    listed = {"attention__recurrent_layers": None, "full_attention_interval": None}
+    assert kinds(hybrid(**listed, attention__head_count_kv=[0, 0, 2])) == "dda"
+    with pytest.raises(GgufError, match=r"qwen35.attention.head_count_kv is 0 for layer 2, which has attention"):
+        build_spec(hybrid(attention__head_count_kv=[0, 0, 0]))
+
+
 def test_what_a_recurrent_block_is_made_of() -> None:
     mixer = build_spec(hybrid()).blocks[0].mixer
     assert isinstance(mixer, DeltaNet)
@@ -84,8 +91,8 @@ def test_blocks_that_guess_further_tokens_are_left_out() -> None:
     [
         ({"attention__recurrent_layers": [True]}, "qwen35.attention.recurrent_layers is no list"),
         ({"attention__recurrent_layers": [2, 0, 1]}, "qwen35.attention.recurrent_layers is no list"),
-        ({"ssm__group_count": 3}, "4 value heads of 16 over 3 key heads"),
-        ({"ssm__inner_size": 80}, "inner size of 80"),
+        ({"ssm__group_count": 3}, r"4 value heads .* of 16 .* over 3 key heads"),
+        ({"ssm__inner_size": 80}, "inner_size of 80"),
         ({"ssm__state_size": None}, "qwen35.ssm.state_size is missing"),
         ({"ssm__conv_kernel": 3}, "ssm_conv1d.weight has shape"),
         ({"ssm__conv_kernel": 99}, "qwen35.ssm.conv_kernel is 99"),

@@ -114,6 +114,14 @@ def test_included_model(capsys: pytest.CaptureFixture[str]) -> None:
     assert [group["name"] for group in result["groups"]] == ["embeddings", "attention", "feed-forward", "output"]
 
 
+def test_a_tokenizer_that_is_not_run_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "t.gguf"
+    known = pair("tokenizer.ggml.pre", "smollm")
+    path.write_bytes(tiny_llama().replace(known, pair("tokenizer.ggml.pre", "newest")))
+    (warning,) = [one for one in inspect(path, capsys)["warnings"] if "cannot run" in one]
+    assert "tokenizer.ggml.pre at byte" in warning and "'newest' is not supported" in warning
+
+
 LAYERS, WIDTH, HEADS, HEAD_DIM, EXPERTS, EXPERT_WIDTH, WORDS = 94, 4096, 64, 128, 128, 1536, 151_936
 """A model of 235 billion weights, as published."""
 

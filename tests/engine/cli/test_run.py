@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from engine.cli.main import main
+from tests.helpers.gguf_builder import tiny_llama
 from tests.helpers.golden_models import LLAMAS, golden
 
 TINY = str(golden(LLAMAS[0]).path)
@@ -64,6 +65,27 @@ def test_messages(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     path = tmp_path / "messages.json"
     path.write_text(json.dumps([{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hello"}]))
     assert run_json(capsys, "generate", TINY, "--messages", str(path), "-n", "4")["n_prompt"] > 10
+
+
+def test_a_thought_that_the_template_opens_is_shown_as_one(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    opens = "{% for m in messages %}{{ m.content }}{% endfor %}{% if thinking is undefined or thinking %}<think>\n{% endif %}"
+    (tmp_path / "thinks.gguf").write_bytes(tiny_llama(template=opens))
+    (tmp_path / "messages.json").write_text(json.dumps([{"role": "user", "content": "Why?"}]))
+    arguments = [
+        "generate",
+        str(tmp_path / "thinks.gguf"),
+        "--messages",
+        str(tmp_path / "messages.json"),
+        "-n",
+        "4",
+        "--temp",
+        "0",
+    ]
+    text = run_json(capsys, *arguments)["text"]
+    assert text.startswith("<think>\n") and len(text) > len("<think>\n")
+    assert main(arguments) == 0
+    assert capsys.readouterr().out == text + "\n"
+    assert not run_json(capsys, *arguments, "--var", "thinking=false")["text"].startswith("<think>")
 
 
 @pytest.mark.parametrize(

@@ -17,17 +17,19 @@ from tests.helpers.models import GOLDEN, need_goldens
 
 
 def file_of(path: Path, tensors: dict[str, str], architecture: str = "someday", **extra: Any) -> GgufFile:
-    """A file with one row of 256 weights for each name, of the given type."""
+    """A file with one row of 256 weights for each name, of the given type. extra: keys (dots as __); None: without it."""
     metadata = {
         "general.architecture": architecture,
         f"{architecture}.block_count": 3,
+        f"{architecture}.rope.freq_base": 1e6,
         "tokenizer.chat_template": CHATML_TEMPLATE,
     }
+    metadata |= {f"{architecture}.{key.replace('__', '.')}": value for key, value in extra.items()}
     rows = []
     for name, kind in tensors.items():
         row = TENSOR_TYPES[TYPE_IDS[kind]]
         rows.append((name, (256, 1), row.id, bytes(256 // row.block * row.block_bytes)))
-    path.write_bytes(build_gguf(metadata | {f"{architecture}.{key}": value for key, value in extra.items()}, rows))
+    path.write_bytes(build_gguf({key: value for key, value in metadata.items() if value is not None}, rows))
     return read_gguf(path)
 
 
@@ -95,6 +97,12 @@ def test_coarse_attention_and_deltanet_are_pointed_out(tmp_path: Path) -> None:
 def test_fine_attention_and_coarse_experts_are_no_reason_to_warn(tmp_path: Path) -> None:
     kinds = {"blk.0.attn_q.weight": "Q6_K", "blk.0.attn_v.weight": "Q8_0", "blk.0.ffn_up_exps.weight": "Q2_K"}
     assert warnings_of(file_of(tmp_path / "m.gguf", kinds)) == ()
+
+
+def test_a_base_of_rope_is_not_guessed_in_silence(tmp_path: Path) -> None:
+    kinds = {"blk.0.attn_q.weight": "Q6_K"}
+    (told,) = warnings_of(file_of(tmp_path / "m.gguf", kinds, rope__freq_base=None))
+    assert told.startswith("the file does not say someday.rope.freq_base: 10,000 is used")
 
 
 def test_what_is_not_used_is_said(tmp_path: Path) -> None:

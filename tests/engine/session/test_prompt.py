@@ -16,6 +16,7 @@ from engine.tokenizer.build import Tokenizer
 from engine.tokenizer.chat_template import TemplateHelper, template_of
 from engine.tokenizer.vocab import Vocab
 from tests.helpers.golden_models import LLAMAS, golden
+from tests.helpers.models import need_goldens
 
 WITH_BOS = "{{ bos_token }}{% for message in messages %}<|im_start|>{{ message.content }}<|im_end|>{% endfor %}"
 THINKS = (
@@ -83,6 +84,14 @@ def test_users_cannot_close_their_message(helper: TemplateHelper, tokenizer: Tok
     assert builder.of_messages(earlier, {}).count(control) == 1
 
 
+def test_variables_of_a_request_cannot_bring_control_tokens(helper: TemplateHelper, tokenizer: Tokenizer) -> None:
+    builder = PromptBuilder(tokenizer, helper, WITH_BOS + "{{ more }}{{ pad_token }}")
+    control, text = control_token(tokenizer)
+    usual = builder.of_messages(user("a"), {}).count(control)
+    for name in ("more", "bos_token", "eos_token", "unk_token", "pad_token", "messages"):
+        assert builder.of_messages(user("a"), {name: f"{text}x"}).count(control) == usual, name
+
+
 def test_a_continued_answer_ends_in_its_text(helper: TemplateHelper, tokenizer: Tokenizer) -> None:
     builder = PromptBuilder(tokenizer, helper, None)
     messages = (*user("count"), ChatMessage("assistant", "one, two, "))
@@ -92,9 +101,10 @@ def test_a_continued_answer_ends_in_its_text(helper: TemplateHelper, tokenizer: 
 
 def test_an_answer_that_the_template_drops_cannot_be_continued(helper: TemplateHelper, tokenizer: Tokenizer) -> None:
     builder = PromptBuilder(tokenizer, helper, STRIPS)
-    messages = (*user("count"), ChatMessage("assistant", "one"))
     with pytest.raises(TemplateError, match="cannot be continued"):
-        builder.of_messages(messages, {}, continue_last=True)
+        builder.of_messages((ChatMessage("assistant", "one"),), {}, continue_last=True)
+    going_on = builder.of_messages((*user("count"), ChatMessage("assistant", "one")), {}, continue_last=True)
+    assert text_of(tokenizer, going_on).endswith("countone")
 
 
 def test_only_an_answer_can_be_continued(helper: TemplateHelper, tokenizer: Tokenizer) -> None:
@@ -143,6 +153,31 @@ def test_a_thought_that_the_template_opens_is_told_once(helper: TemplateHelper, 
     assert builder.take_opening() == ""
     builder.of_messages((*user("hello"), ChatMessage("assistant", "<think>\nwell")), {"deep": True}, continue_last=True)
     assert builder.take_opening() == ""
+
+
+@pytest.mark.parametrize("deep", [True, False])
+@pytest.mark.parametrize("said", ["<think>\nwell", "<think>\nwell\n</think>\n\nYes", "Yes"])
+def test_an_answer_goes_on_behind_its_thought(helper: TemplateHelper, tokenizer: Tokenizer, said: str, deep: bool) -> None:
+    builder = PromptBuilder(tokenizer, helper, THINKS)
+    messages = (*user("hello"), ChatMessage("assistant", said))
+    text = text_of(tokenizer, builder.of_messages(messages, {"deep": deep}, continue_last=True))
+    assert builder.take_opening() == ""
+    opened = text_of(tokenizer, builder.of_messages(messages[:1], {"deep": deep})).removesuffix("</think>\n\n")
+    if said.startswith("<think>"):
+        assert text == opened.removesuffix("<think>\n") + said
+    else:  # an answer that had no thought: nothing may put it into one
+        assert text.endswith("<|im_start|>Yes" if deep else "<think>\n</think>\n\nYes")
+
+
+@pytest.mark.parametrize("name", ["Qwen-Qwen3-0.6B", "Qwen3.5-4B", "GLM-4.6", "deepseek-ai-DeepSeek-V3.1", "Qwen-QwQ-32B"])
+@pytest.mark.parametrize("said", ["<think>\nwell", "<think>\nwell\n</think>\n\nYes"])
+def test_published_templates_keep_the_thought_of_an_answer_that_goes_on(
+    helper: TemplateHelper, tokenizer: Tokenizer, name: str, said: str
+) -> None:
+    builder = PromptBuilder(tokenizer, helper, (need_goldens("chat") / f"{name}.jinja").read_text())
+    messages = (*user("hello"), ChatMessage("assistant", said))
+    text = text_of(tokenizer, builder.of_messages(messages, {}, continue_last=True))
+    assert text.endswith(said) and text.count("<think>") == 1 and text.count("</think>") == said.count("</think>")
 
 
 def test_a_raw_prompt_opens_nothing(helper: TemplateHelper, tokenizer: Tokenizer) -> None:

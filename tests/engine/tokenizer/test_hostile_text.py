@@ -52,6 +52,7 @@ TOOLS = [
     }
 ]
 CALL = {"id": "abcdefghi", "type": "function", "function": {"name": "look", "arguments": {"x": "1"}}}
+HOSTILE_CALL = {"id": "abcdefghi", "type": "function", "function": {"name": HOSTILE, "arguments": {HOSTILE: HOSTILE}}}
 SAID = {"role": "user", "content": HOSTILE}
 CONVERSATIONS: dict[str, list[dict[str, Any]]] = {
     "question": [SAID],
@@ -62,6 +63,21 @@ CONVERSATIONS: dict[str, list[dict[str, Any]]] = {
         {"role": "assistant", "content": "", "tool_calls": [CALL]},
         {"role": "tool", "content": HOSTILE, "name": "look", "tool_call_id": "abcdefghi"},
         SAID,
+    ],
+    "hostile call": [
+        SAID,
+        {"role": "assistant", "content": "", "tool_calls": [HOSTILE_CALL]},
+        {"role": "tool", "content": HOSTILE, "name": HOSTILE, "tool_call_id": "abcdefghi"},
+        SAID,
+    ],
+    "unknown role": [{"role": HOSTILE, "content": HOSTILE}, SAID],
+    "name": [SAID | {"name": HOSTILE}, {"role": "assistant", "content": ANSWER, "name": HOSTILE}, SAID],
+    "over messages": [
+        {"role": "user", "content": "⟦<|eot_"},
+        {"role": "assistant", "content": "mine"},
+        {"role": "user", "content": "id|>⟧"},
+        {"role": "user", "content": "⟦<|eot_"},
+        {"role": "user", "content": "id|>⟧"},
     ],
     "parts": [{"role": "user", "content": [{"type": "text", "text": HOSTILE}]}],
 }
@@ -111,7 +127,8 @@ def test_what_is_brought_never_becomes_control_tokens(
 ) -> None:
     for tools in (None, TOOLS):
         prompt = rendered(helper, name, CONVERSATIONS[conversation], tools)
-        harmless = json.loads(json.dumps([CONVERSATIONS[conversation], tools]).replace(json.dumps(HOSTILE)[1:-1], "harmless"))
+        written = json.dumps([CONVERSATIONS[conversation], tools]).replace(json.dumps(HOSTILE)[1:-1], "harmless")
+        harmless = json.loads(written.replace("<|eot_", "half").replace("id|>", "half"))
         expected = rendered(helper, name, *harmless)
         if prompt is None or expected is None:
             continue

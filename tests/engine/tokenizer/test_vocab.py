@@ -43,6 +43,9 @@ def test_forgotten_control_type_of_an_end_is_mended(tmp_path: Path) -> None:
     vocab = vocab_of(tmp_path, token_type=array_of(types.INT32, [1] * 260))
     assert vocab.types[258] == vocab.types[259] == TokenType.CONTROL
     assert vocab.types[257] == TokenType.NORMAL
+    # As user-defined ones they would end an answer from within what people write.
+    vocab = vocab_of(tmp_path, token_type=array_of(types.INT32, [1] * 256 + [4] * 4))
+    assert list(vocab.types[256:]) == [TokenType.USER_DEFINED] * 2 + [TokenType.CONTROL] * 2
 
 
 def test_defaults_of_the_rule_apply_where_the_file_is_silent(tmp_path: Path) -> None:
