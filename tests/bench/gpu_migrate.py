@@ -298,9 +298,11 @@ def watched(
 
     move = model.begin_move(target(model, where), talk.live)
     gaps: list[float] = []
+    laps: list[str] = []
     phases: dict[str, float] = {}
     phase, since, previous = move.progress.phase, began, began
     while True:
+        laps.append(move.laps.under_way)
         over = move.poll()
         row["last_phase"] = move.progress.phase  # where a step failed, if one does
         talk.step()
@@ -329,7 +331,10 @@ def watched(
         "tokens_during": len(gaps),
         "pause_ms": round(1e3 * move.pause_s, 2),
         "longest_gap_ms": round(1e3 * max(gaps), 1),
-        "second_gap_ms": round(1e3 * sorted(gaps)[-2], 1) if len(gaps) > 1 else None,
+        "longest_gaps": [
+            f"{1e3 * gaps[i]:.1f} ms: {laps[i]} to {[*laps, 'the end'][i + 1]}"
+            for i in sorted(range(len(gaps)), key=lambda i: -gaps[i])[:8]
+        ],
         "first_steps_after_ms": [round(1e3 * one, 1) for one in after[:3]],
         "total_s": round(total, 3),
         "phases_s": phases,
