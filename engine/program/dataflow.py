@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
+from functools import cache
 from typing import Any
 
 from engine.graph.ops import (
@@ -109,11 +110,16 @@ def writes(op: Op | PoolSplit) -> tuple[Buffer, ...]:
 def substitute(op: Op | PoolSplit, names: Mapping[str, str]) -> Op | PoolSplit:
     """The op with other names for some of its buffers."""
     changes: dict[str, Any] = {}
-    for field in fields(op):
-        buffer = getattr(op, field.name)
+    for name in _names_of(type(op)):
+        buffer = getattr(op, name)
         if isinstance(buffer, Buffer) and buffer.name in names:
-            changes[field.name] = replace(buffer, name=names[buffer.name])
+            changes[name] = Buffer(names[buffer.name], buffer.width)
     return replace(op, **changes) if changes else op
+
+
+@cache
+def _names_of(kind: type[Op | PoolSplit]) -> tuple[str, ...]:
+    return tuple(field.name for field in fields(kind))
 
 
 def rename(ops: Sequence[Op]) -> tuple[list[Op], dict[str, Buffer]]:

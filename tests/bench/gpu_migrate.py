@@ -17,12 +17,12 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from tests.bench.gpu import Result, build, hybrid_threads, settle, short, synthetic
+from tests.bench.gpu_register import registered
 
 LAYERS = 24
 DEPTH = 2048
@@ -238,45 +238,6 @@ class Collections:
 
     def __exit__(self, *_: object) -> None:
         gc.callbacks.remove(self._note)
-
-
-def registered(out: Result) -> None:
-    """What it would take to let the card read memory of ours where it lies: to tell its driver, to copy, to tell it again."""
-    import mmap
-
-    import torch
-
-    size = 512 << 20
-    card = torch.empty(size, dtype=torch.uint8, device="cuda")
-    cudart = torch.cuda.cudart()
-    own = mmap.mmap(-1, size)
-    own.madvise(mmap.MADV_HUGEPAGE)
-    small = mmap.mmap(-1, size)
-    small.madvise(mmap.MADV_NOHUGEPAGE)
-    for name, memory in (("huge pages", own), ("small pages", small)):
-        row: Result = {}
-        out[name] = row
-        view = torch.frombuffer(memory, dtype=torch.uint8)
-        view.fill_(1)
-        address = view.data_ptr()
-        try:
-            for turn in ("first", "again"):
-                marks = [time.perf_counter()]
-                code = int(cudart.cudaHostRegister(address, size, 0))
-                marks.append(time.perf_counter())
-                if code:
-                    row["error"] = code
-                    break
-                card.copy_(view, non_blocking=True)
-                torch.cuda.synchronize()
-                marks.append(time.perf_counter())
-                code = int(cudart.cudaHostUnregister(address))
-                marks.append(time.perf_counter())
-                took = [round(1e3 * (b - a), 2) for a, b in pairwise(marks)]
-                row[turn] = dict(zip(("register_ms", "copy_ms", "unregister_ms"), took, strict=True))
-        except Exception as error:
-            row["error"] = short(error)
-        del view
 
 
 def one_move(model: Any, talk: Decoding, where: Callable[..., Any], row: Result, link: Result) -> None:

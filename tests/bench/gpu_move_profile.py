@@ -1,6 +1,6 @@
 """What the thread of a move does, function by function.
 
-Run as `python -m tests.bench.gpu_move_profile OUT.json` on a machine with a GPU, or with `--emulate` on any machine. Figures of the
+Run as `python -m tests.bench.gpu_move_profile OUT.json` on a machine with a GPU, or with `--emulate` on any. Figures of the
 moves themselves are too high by what the profiler takes: `tests.bench.gpu_migrate` has those.
 """
 
