@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 from itertools import accumulate
 
 from engine.graph.ops import Buffer, Graph
@@ -22,9 +23,9 @@ from engine.program.lane_ops import (
     matrices,
 )
 from engine.program.meetings import all_meetings, in_order
-from engine.program.memory import ALIGN, Life, lay_out
+from engine.program.memory import ALIGN, Layout, Life, lay_out
 from engine.program.outline import LaneOutline, outline, outline_buckets
-from engine.program.plan import Lane, Plan
+from engine.program.plan import Exchange, Lane, Plan, Segment, Slot, Slots
 from engine.program.sizes import ActsOf, Size, cpu_size, gpu_size, words_of
 from engine.program.touches import Touches
 from engine.quants.formats import BY_ID
@@ -55,10 +56,9 @@ def lower_buckets(
         PlacementError: see `outline`.
     """
     sketches = outline_buckets(graph, placement, phase, buckets)
-    frames: _Frames = {}
-    return tuple(
-        lower_lanes(one, phase, rows, types, f32=f32, frames=frames) for one, rows in zip(sketches, buckets, strict=True)
-    )
+    known = Known()
+    pairs = reversed(list(zip(sketches, buckets, strict=True)))
+    return tuple(lower_lanes(one, phase, rows, types, f32=f32, known=known) for one, rows in pairs)[::-1]
 
 
 def lower_lanes(
@@ -68,27 +68,52 @@ def lower_lanes(
     types: Mapping[str, int],
     *,
     f32: bool = False,
-    frames: _Frames | None = None,
+    known: Known | None = None,
 ) -> Plan:
-    """The plan of outlined lanes. frames: of outlines that were lowered for another number of rows, to be added to."""
+    """The plan of outlined lanes. known: what was found of outlines of more rows, and is added to."""
 
     def act_of(weight: str) -> int:
         return 0 if f32 else ACTS.index(BY_ID[types[weight]].act)
 
-    made = {} if frames is None else frames
-    found = [_framed(sketch, act_of, made) for sketch in sketches]
-    touches = [one.touches for one in found]
-    known = exchanges(touches)
-    kept = stays(touches, [one.device for one in found], known)
-    pairs = zip(sketches, found, kept, strict=True)
+    known = known or Known()
+    frames = [known.frame(sketch, act_of) for sketch in sketches]
+    meetings = known.meetings(frames)
+    pairs = zip(sketches, frames, meetings.stays, strict=True)
     lanes = tuple(one.lane(stay, max_rows, act_of, sketch.logits) for sketch, one, stay in pairs)
-    return Plan(phase, max_rows, f32, lanes, known, schedule(touches))
+    return Plan(phase, max_rows, f32, lanes, meetings.exchanges, meetings.schedule)
 
 
-def _framed(sketch: LaneOutline, act_of: ActsOf, frames: _Frames) -> _Frame:
-    if id(sketch) not in frames:
-        frames[id(sketch)] = _Frame(sketch.device, _ordered(sketch, act_of))
-    return frames[id(sketch)]
+@dataclass(frozen=True, slots=True)
+class _Meetings:
+    """How lanes depend on each other."""
+
+    exchanges: tuple[Exchange, ...]
+    stays: tuple[Stay, ...]
+    schedule: tuple[Segment, ...]
+
+
+class Known:
+    """What of plans does not depend on the number of rows, by the identity of their outlines, which live as long."""
+
+    def __init__(self) -> None:
+        self._frames: dict[int, _Frame] = {}
+        self._meetings: dict[tuple[int, ...], _Meetings] = {}
+
+    def frame(self, sketch: LaneOutline, act_of: ActsOf) -> _Frame:
+        """Of a lane."""
+        if id(sketch) not in self._frames:
+            self._frames[id(sketch)] = _Frame(sketch.device, _ordered(sketch, act_of))
+        return self._frames[id(sketch)]
+
+    def meetings(self, frames: Sequence[_Frame]) -> _Meetings:
+        """Of lanes that run together."""
+        key = tuple(map(id, frames))
+        if key not in self._meetings:
+            touches = [one.touches for one in frames]
+            found = exchanges(touches)
+            kept = stays(touches, [one.device for one in frames], found)
+            self._meetings[key] = _Meetings(found, kept, schedule(touches))
+        return self._meetings[key]
 
 
 def _ordered(sketch: LaneOutline, act_of: ActsOf) -> tuple[LaneOp, ...]:
@@ -111,24 +136,37 @@ class _Frame:
         for name, begin, end in joined_lives(ops) if self.on_gpu else ():
             self.first[name], self.last[name] = min(self.first[name], begin), max(self.last[name], end)
 
+        self._layout: Layout | None = None
+
     def lane(self, stay: Stay, max_rows: int, act_of: ActsOf, logits: Buffer | None) -> Lane:
-        """The lane, laid out."""
-        turns, words, arrives, until = self.turns, self.words, stay.arrives, stay.read_until
-        known: list[tuple[str, Size, int, int]] = []
-        for buffer, at in self.touches.buffers:
-            if buffer == logits:
-                continue
-            name, op = buffer.name, self.ops[at]
-            size = gpu_size(op, buffer, max_rows, words) if self.on_gpu else cpu_size(op, buffer, max_rows, act_of, words)
-            known.append((name, size, arrives.get(name, self.first[name]), max(self.last[name], until.get(name, 0))))
-        lives = [Life(name, size.nbytes, turns[first], turns[last]) for name, size, first, last in known]
-        layout = lay_out(lives, GPU_ALIGN if self.on_gpu else ALIGN)
-        placed = {name: size.at(name, layout.offsets[name], first, last) for name, size, first, last in known}
-        return Lane(self.device, self.ops, self.meets, placed, layout.nbytes, logits, self.team_meets)
+        """The lane, laid out; of a GPU as for the number of rows that was asked for first, which is the largest."""
 
+        def sizes() -> list[tuple[str, Size, int, int]]:
+            return [(one, self._size(at, buffer, max_rows, act_of), *self._life(one, stay)) for one, buffer, at in buffers]
 
-_Frames = dict[int, _Frame]
-"""By the identity of the outline that they were made from."""
+        def slots(layout: Layout, found: Sequence[tuple[str, Size, int, int]] = ()) -> dict[str, Slot]:
+            known = found or sizes()
+            return {name: size.at(name, layout.offsets[name], first, last) for name, size, first, last in known}
+
+        buffers = [(buffer.name, buffer, at) for buffer, at in self.touches.buffers if buffer != logits]
+        turns, layout = self.turns, self._layout
+        if layout is None:
+            found = sizes()
+            lives = [Life(name, size.nbytes, turns[first], turns[last]) for name, size, first, last in found]
+            layout = lay_out(lives, GPU_ALIGN if self.on_gpu else ALIGN)
+            made = Slots(partial(slots, layout, found))
+        else:
+            made = Slots(partial(slots, layout))
+        if self.on_gpu:
+            self._layout = layout
+        return Lane(self.device, self.ops, self.meets, made, layout.nbytes, logits, self.team_meets)
+
+    def _size(self, at: int, buffer: Buffer, max_rows: int, act_of: ActsOf) -> Size:
+        op = self.ops[at]
+        return gpu_size(op, buffer, max_rows, self.words) if self.on_gpu else cpu_size(op, buffer, max_rows, act_of, self.words)
+
+    def _life(self, name: str, stay: Stay) -> tuple[int, int]:
+        return stay.arrives.get(name, self.first[name]), max(self.last[name], stay.read_until.get(name, 0))
 
 
 def _unprepared(ops: tuple[LaneOp, ...], act_of: ActsOf) -> list[LaneOp]:

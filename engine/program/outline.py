@@ -58,7 +58,7 @@ def _outline(
     ops, up_to = fuse_up_to(part.ops, phase, max_rows, style, part.late)
     if style == "cpu":
         ops = spread(ops, placement)
-    here = any(buffer == logits for op in ops for buffer in writes(op))
+    here = any(buffer.name == logits.name for op in reversed(ops) for buffer in writes(op))
     found = LaneOutline(part.device, ops, logits if here else None)
     known[part.device] = found, up_to
     return found

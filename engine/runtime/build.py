@@ -31,6 +31,9 @@ from engine.runtime.spreading import Spreading
 from engine.runtime.states import StatePool, plan_slots
 from kernels_pyx.executor import AbortFlag
 
+TOUCHERS = 3
+"""Threads that look beside steps for what is in memory."""
+
 
 def build(source: ModelSource, placement: Placement, building: Building, beside: Placed | None = None) -> Placed:
     """The model, placed so. beside: as it lies now, and goes on lying; parts that stay where they are are shared with it.
@@ -201,7 +204,7 @@ def bring_to_cpu(
     new = names if beside is None else set(names) - beside.on_cpu
     if spreading is not None:
         return bring_to_nodes(source, spreading, names, new, building, progress)
-    return source.weights.touch(new, progress, building.abort, building.pause)
+    return source.weights.touch(new, progress, building.abort, building.pause, 1 if beside is None else TOUCHERS)
 
 
 def bytes_of_tensors(source: ModelSource, names: Collection[str]) -> int:
@@ -233,7 +236,7 @@ def owning_of(source: ModelSource, placed: Placed, earlier: Owning | None = None
     None on several nodes of memory: there they are copied to begin with, or lie where their pages were faulted.
     """
     shares = {name: share for name, share in shares_read(source.graph).items() if name in placed.on_cpu}
-    if not shares or placed.spreading is not None:
+    if placed.spreading is not None or (not shares and earlier is None):
         if earlier is not None:
             earlier.close()
         return None

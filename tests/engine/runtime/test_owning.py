@@ -18,9 +18,11 @@ import pytest
 from engine.gguf.info import TensorInfo
 from engine.runtime import owning as module
 from engine.runtime.owning import PIECE_BYTES, Owning, Piece, pieces_of
+from engine.runtime.pins import Pins
 from engine.runtime.residency import Holding, Residency
 from kernels_pyx.executor import AbortFlag
 from kernels_pyx.guard import MappedFile
+from tests.helpers.fake_host import FakeHost
 
 MIB = 1 << 20
 TOTAL = 24 << 30
@@ -31,7 +33,10 @@ UNIT = 2 * MIB
 class FakeMap:
     """Notes what is done to it. Pages are small until owned, and then as `gives` says; `broken` offsets cannot be read."""
 
+    address = 1 << 40
+
     def __init__(self, *, gives: bool = True, broken: int | None = None, error: int = EIO) -> None:
+        self.writable: list[tuple[int, bool]] = []
         self.gives, self.broken, self.error = gives, broken, error
         self.owned: dict[int, bool] = {}
         self.given_back: list[int] = []
@@ -48,6 +53,10 @@ class FakeMap:
     def disown(self, offset: int, n: int) -> None:
         del self.owned[offset]
         self.given_back.append(offset)
+
+    def protect(self, offset: int, n: int, *, writable: bool) -> None:
+        assert offset in self.owned
+        self.writable.append((offset, writable))
 
 
 class Untold:
@@ -69,6 +78,13 @@ def made(fake: FakeMap, wanted: Sequence[Piece], *, free: int = TOTAL, n_threads
         return free - sum(PIECE_BYTES for _ in fake.owned)
 
     return Owning([cast(Any, fake)], wanted, n_threads, promised, left, TOTAL)
+
+
+def pinning(host: FakeHost | None = None, most: int = 1 << 60) -> Pins:
+    pins = Pins(most)
+    if host is not None:
+        pins.use(host)
+    return pins
 
 
 def finish(owning: Owning) -> None:
@@ -204,6 +220,72 @@ def test_memory_goes_back_least_read_first_when_others_need_it(monkeypatch: pyte
     assert owning.done
 
 
+def owned_by(fake: FakeMap, wanted: Sequence[Piece], taken: Sequence[Piece], pins: Pins | None = None) -> Owning:
+    return Owning([cast(Any, fake)], wanted, 2, 0, lambda: TOTAL, TOTAL, taken, pins)
+
+
+def test_what_is_taken_is_pinned_afterwards_and_no_more_than_may_be() -> None:
+    fake, host = FakeMap(), FakeHost()
+    pins = pinning(host, most=3 * PIECE_BYTES)
+    owning = owned_by(fake, pieces(5), (), pins)
+    while len(fake.owned) < 5:
+        assert not host.known and not owning.done
+        owning.advance()
+    finish(owning)
+    assert len(host.known) == 3 and set(host.known.values()) == {PIECE_BYTES}
+    for offset in fake.owned:
+        assert [writable for at, writable in fake.writable if at == offset] in ([True, False], [])
+    assert owning.done and weights_threads() == 0
+
+
+def test_without_a_gpu_nothing_is_pinned_and_what_was_taken_is_when_one_comes() -> None:
+    fake, host, pins = FakeMap(), FakeHost(), pinning()
+    owning = owned_by(fake, pieces(3), (), pins)
+    finish(owning)
+    assert not fake.writable
+    pins.use(host)
+    again = owned_by(fake, pieces(3), owning.hand_over(), pins)
+    assert not again.done and again.owned_bytes == 3 * PIECE_BYTES
+    finish(again)
+    assert len(host.known) == 3 and len(fake.owned) == 3
+
+
+def test_what_nobody_reads_any_more_goes_back_little_by_little() -> None:
+    fake, host = FakeMap(), FakeHost()
+    pins = pinning(host)
+    owning = owned_by(fake, pieces(7), (), pins)
+    finish(owning)
+    read = pieces(7)[:2]
+    after = owned_by(fake, read, owning.hand_over(), pins)
+    assert owning.owned_bytes == 0 and after.owned_bytes == 2 * PIECE_BYTES and after.unread_bytes == 5 * PIECE_BYTES
+    assert not after.done
+    after.advance()
+    assert after.unread_bytes == 3 * PIECE_BYTES and len(host.known) == 5
+    back = owned_by(fake, pieces(7), after.hand_over(), pins)  # what has not gone yet is there
+    assert back.owned_bytes == 5 * PIECE_BYTES and back.unread_bytes == 0
+    finish(back)
+    assert back.owned_bytes == 7 * PIECE_BYTES and len(host.known) == 7
+    last = owned_by(fake, (), back.hand_over(), pins)
+    finish(last)
+    assert not fake.owned and not host.known and last.done and last.unread_bytes == 0
+
+
+def test_unread_memory_goes_first_when_others_need_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, free = [0.0], [TOTAL]
+    monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
+    fake = FakeMap()
+    pins = pinning(FakeHost())
+    owning = owned_by(fake, pieces(4), (), pins)
+    finish(owning)
+    after = Owning([cast(Any, fake)], pieces(4)[1:], 1, 0, lambda: free[0], TOTAL, owning.hand_over(), pins)
+    now[0] += 2.0
+    free[0] = HEADROOM // 2 - PIECE_BYTES
+    free[0] = min(free[0], HEADROOM // 4 - 1)
+    after.relieve()
+    assert fake.given_back[0] == 0 and after.unread_bytes == 0
+    assert pins.nbytes == len(fake.owned) * PIECE_BYTES
+
+
 @pytest.fixture
 def content() -> bytes:
     return np.random.default_rng(5).integers(0, 256, 9 * MIB + 77, np.uint8).tobytes()
@@ -307,4 +389,6 @@ def test_the_ledger_tells_owned_from_mapped() -> None:
     after = residency.owned(30)
     assert {(one.nbytes, one.mapped) for one in after.holdings if one.owner == "weights"} == {(70, True), (30, False)}
     assert after.nbytes() == residency.nbytes()
+    assert residency.beside(cast(Any, 0), 0) is residency
+    assert residency.beside(cast(Any, 0), 5).nbytes("weights") == 105
     assert [one.mapped for one in residency.owned(200).holdings if one.owner == "weights"] == [False]
