@@ -18,7 +18,6 @@ cdef extern from "guard.h":
     size_t LD_GUARD_UNIT
     int ld_guard_own(int fd, uint8_t *at, size_t n, int64_t offset, int drop) noexcept nogil
     int ld_guard_disown(int fd, uint8_t *at, size_t n, int64_t offset) noexcept nogil
-    int ld_guard_protect(uint8_t *at, size_t n, int writable) noexcept nogil
     int64_t ld_guard_populate(const uint8_t *at, size_t n) noexcept nogil
 
 
@@ -141,19 +140,6 @@ cdef class MappedFile:
         self._check(offset, n)
         with nogil:
             wrong = ld_guard_disown(self._fd, self._base + offset, n, offset)
-        if wrong:
-            raise OSError(wrong, os.strerror(wrong), str(self.path))
-
-    def protect(self, size_t offset, size_t n, *, bint writable):
-        """Whether n bytes of owned memory from offset may be written, which the driver of a GPU asks for to read them.
-
-        Raises:
-            OSError: they are the file's; nothing has changed.
-        """
-        cdef int wrong
-        self._check(offset, n)
-        with nogil:
-            wrong = ld_guard_protect(self._base + offset, n, writable)
         if wrong:
             raise OSError(wrong, os.strerror(wrong), str(self.path))
 

@@ -233,12 +233,12 @@ def turned_bytes(source: ModelSource, placement: Placement) -> int:
 def owning_of(source: ModelSource, placed: Placed, earlier: Owning | None = None) -> Owning | None:
     """What takes the weights that the CPU reads into memory of our own. earlier: what did so before, whose work goes on.
 
-    None on several nodes of memory: there they are copied to begin with, or lie where their pages were faulted.
+    None where there is nothing to take or to give back. On several nodes of memory nothing is taken: there weights are copied to
+    begin with, or lie where their pages were faulted.
     """
-    shares = {name: share for name, share in shares_read(source.graph).items() if name in placed.on_cpu}
-    if placed.spreading is not None or (not shares and earlier is None):
-        if earlier is not None:
-            earlier.close()
+    here = placed.on_cpu if placed.spreading is None else ()
+    shares = {name: share for name, share in shares_read(source.graph).items() if name in here}
+    if not shares and earlier is None and not source.weights.pins.nbytes:
         return None
     later = sum(one.nbytes for one in placed.holdings if isinstance(one.device, Numa) and one.owner != "weights")
     return source.weights.owning(shares, len(placed.placement.workers.cores), later, earlier)

@@ -1,4 +1,4 @@
-"""Weights that a card reads where they lie in the machine's memory: its driver was told of them before (`pins`).
+"""Weights that a card reads where they lie in the machine's memory: its driver was told of them (`pins`), before or on the way.
 
 No core copies anything. The bus is all that it takes, a fraction of what the memory gives, so that it does not rest for steps.
 """
@@ -6,8 +6,10 @@ No core copies anything. The bus is all that it takes, a fraction of what the me
 from __future__ import annotations
 
 import ctypes
+from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext, suppress
 
 import torch
@@ -15,12 +17,15 @@ from torch import Tensor
 
 from engine.runtime.driver import DRIVER
 from engine.runtime.gpu import GpuDevice, GpuMemory, guarded
-from engine.runtime.pins import Part
+from engine.runtime.pins import Part, Pins
 
 IN_FLIGHT = 64 << 20
 """Bytes on their way at once: a millisecond on a fast bus, after which a cancel is noticed."""
-PORTABLE = 1
-"""cudaHostRegisterPortable: for all cards."""
+WINDOW = 16 << 20
+"""Of what the driver is told of at a time: half a millisecond to a whole one, for which a step may have to wait."""
+PAGE = 4096
+PORTABLE, READ_ONLY = 1, 8
+"""cudaHostRegisterPortable: for all cards; cudaHostRegisterReadOnly: memory that nobody may write, as mapped files."""
 Job = tuple[Tensor, Sequence[Part]]
 """Where bytes go, uint8 [n, m], and where they lie, in order; all of them pinned."""
 
@@ -36,7 +41,7 @@ class CudaHost:
         """See `HostDriver`. An error stays with the thread that asked, which should launch nothing."""
         try:
             with torch.cuda.device(self._device):
-                return int(self._runtime.cudaHostRegister(address, nbytes, PORTABLE)) == 0
+                return int(self._runtime.cudaHostRegister(address, nbytes, PORTABLE | READ_ONLY)) == 0
         except RuntimeError:
             return False
 
@@ -46,14 +51,66 @@ class CudaHost:
             self._runtime.cudaHostUnregister(address)
 
 
-def send_direct(memory: GpuMemory, jobs: Sequence[Job], look: Callable[[], None], arrived: Callable[[int], None]) -> None:
+class PinAhead:
+    """Tells the driver of ranges of memory, (address, bytes), as far as it was not told of them, ahead of who copies from there.
+
+    A thread of its own does so, a window at a time, in the order of addresses.
+    """
+
+    def __init__(self, pins: Pins, ranges: Iterable[tuple[int, int]]) -> None:
+        self._pins = pins
+        self._windows = list(_windows(pins, ranges)) if pins.has_room(1) else []
+        self._ends = [address + nbytes for address, nbytes in self._windows]
+        self._thread = ThreadPoolExecutor(1, "pins")
+        self._told = [self._thread.submit(self._tell, *one) for one in self._windows]
+
+    def _tell(self, address: int, nbytes: int) -> None:
+        with DRIVER:  # who steps comes first
+            self._pins.pin(address, nbytes)
+
+    @property
+    def tells(self) -> bool:
+        """Whether there is anything to tell."""
+        return bool(self._windows)
+
+    def wait(self, address: int, nbytes: int) -> None:
+        """Until the driver was told of all of a range, or has refused."""
+        for i in range(bisect_right(self._ends, address), len(self._windows)):
+            if self._windows[i][0] >= address + nbytes:
+                return
+            self._told[i].result()
+
+    def close(self) -> None:
+        """Tells no more. Idempotent."""
+        self._thread.shutdown(cancel_futures=True)
+
+
+def _windows(pins: Pins, ranges: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """Whole pages that are not pinned yet."""
+    merged: list[list[int]] = []
+    for address, nbytes in sorted(ranges):
+        first, end = address // PAGE * PAGE, -(-(address + nbytes) // PAGE) * PAGE
+        if merged and first <= merged[-1][1]:
+            merged[-1][1] = max(end, merged[-1][1])
+        else:
+            merged.append([first, end])
+    for first, end in merged:
+        for part in pins.parts(first, end - first):
+            for at in range(0, 0 if part.pinned else part.nbytes, WINDOW):
+                yield part.address + at, min(WINDOW, part.nbytes - at)
+
+
+def send_direct(
+    memory: GpuMemory, jobs: Iterable[Job], most: int, look: Callable[[], None], arrived: Callable[[int], None]
+) -> None:
     """Brings all jobs. look: raises what ends it, asked before each; arrived(n): n bytes more are there.
+
+    most: bytes of the largest job whose rows lie apart.
 
     Raises:
         DeviceLost, OutOfDeviceMemory. What `look` raises: nothing is on its way any more.
     """
     device = memory.device
-    most = max((into.numel() for into, _ in jobs if not into.is_contiguous()), default=0)
     spread = memory.allocate((most,), torch.uint8, "workspace", "weights that are spread") if most else None
     try:
         with DRIVER:
@@ -73,7 +130,7 @@ def send_direct(memory: GpuMemory, jobs: Sequence[Job], look: Callable[[], None]
 
 def _send(
     stream: torch.cuda.Stream | None,
-    jobs: Sequence[Job],
+    jobs: Iterable[Job],
     spread: Tensor | None,
     look: Callable[[], None],
     arrived: Callable[[int], None],

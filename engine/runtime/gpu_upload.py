@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ from engine.errors import Cancelled, OutOfMemory
 from engine.gguf.info import TensorInfo
 from engine.runtime.driver import DRIVER
 from engine.runtime.gpu import GpuDevice, GpuMemory, guarded
-from engine.runtime.gpu_direct import Job, send_direct
+from engine.runtime.gpu_direct import Job, PinAhead, send_direct
 from engine.runtime.pinned import Pinned
 from engine.runtime.pins import Part
 from engine.runtime.weights import Weights, no_pause
@@ -96,22 +96,36 @@ class Uploader:
         stage.close()
 
     def carry(self, pieces: Sequence[Piece]) -> None:
-        """From memory, where all of it lies and stays: what the driver was told of from there, all else through the ring.
+        """From memory, where all of it lies and stays: by the card itself, what its driver refuses through the ring.
 
         Raises:
             Cancelled: the flag was set. ModelChanged: part of the file is gone. DeviceLost, OutOfMemory.
         """
-        jobs: list[Job] = []
         others: list[Piece] = []
-        for piece in pieces:
-            parts = self._weights.pins.parts(self._weights.address(piece.tensor) + piece.start, piece.nbytes)
-            there, apart = _told_apart(piece, parts)
-            jobs += there
-            others += apart
-        if jobs:
-            send_direct(self._memory, jobs, self._look, self._arrived)
+        places = [(self._weights.address(piece.tensor) + piece.start, piece.nbytes) for piece in pieces]
+        ahead = PinAhead(self._weights.pins, places)
+        try:
+            if self._weights.pins.nbytes or ahead.tells:
+                most = max((piece.nbytes for piece in pieces if not piece.into.is_contiguous()), default=0)
+                jobs = self._jobs(pieces, places, ahead, others)
+                send_direct(self._memory, jobs, most, self._look, self._arrived)
+            else:
+                others += pieces
+        finally:
+            ahead.close()
         if others:
             self._through_ring(others)
+        self._weights.check_lost()
+
+    def _jobs(
+        self, pieces: Sequence[Piece], places: Sequence[tuple[int, int]], ahead: PinAhead, others: list[Piece]
+    ) -> Iterator[Job]:
+        """What the card can read, as soon as it can; to `others` goes what it cannot."""
+        for piece, place in zip(pieces, places, strict=True):
+            ahead.wait(*place)
+            there, apart = _told_apart(piece, self._weights.pins.parts(*place))
+            others += apart
+            yield from there
 
     def _through_ring(self, pieces: Sequence[Piece]) -> None:
         chunk, n_chunks = max(piece.nbytes for piece in pieces), min(CHUNKS, max(2, len(pieces)))
@@ -129,7 +143,6 @@ class Uploader:
             ferry.stop()
             del ferry  # whose threads may write to the ring no more
             pinned.close()
-        self._weights.check_lost()
 
     def _look(self) -> None:
         if self._abort.is_set:

@@ -11,7 +11,6 @@ import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal, TypeVar
 
@@ -76,7 +75,11 @@ class Owning:
         self._left = sorted(wanted, key=lambda one: -one.worth)[::-1]
         self._taken = [one for one in taken if read(one)]
         self._unread = [one for one in taken if not read(one)]
-        self._unpinned = [] if pins is None else [one for one in self._taken if not pins.holds(self._address(one))]
+        known = {self._address(one): one for one in self._taken + self._unread} if pins is not None else {}
+        pinned = () if pins is None else pins.ranges
+        self._on_the_way = [one for one in pinned if one[0] not in known]
+        """What a move has pinned of the file itself."""
+        self._unpinned = [one for one in self._taken if pins is not None and not pins.holds(self._address(one))]
         self._n_threads = max(1, min(n_threads, MAX_THREADS))
         self._threads: ThreadPoolExecutor | None = None
         self._free = free
@@ -91,7 +94,7 @@ class Owning:
     @property
     def done(self) -> bool:
         """Whether nothing is left to take, to give back or to pin."""
-        return not self._left and not self._unread and not self._pins_more
+        return not (self._left or self._unread or self._on_the_way or self._pins_more)
 
     @property
     def owned_bytes(self) -> int:
@@ -118,7 +121,11 @@ class Owning:
     def advance(self) -> None:
         """Gives back, takes or pins a piece for each thread. One that cannot be read stays mapped, and is the last."""
         started = time.monotonic()
-        if self._unread:
+        if self._on_the_way and self._pins is not None:
+            gone, self._on_the_way = self._on_the_way[: 2 * self._n_threads], self._on_the_way[2 * self._n_threads :]
+            for one in gone:
+                self._pins.drop(*one)
+        elif self._unread:
             batch, self._unread = self._unread[: self._n_threads], self._unread[self._n_threads :]
             self._taken += [one for one, back in zip(batch, self._each(self._give_back, batch), strict=True) if not back]
         elif self._left:
@@ -153,6 +160,7 @@ class Owning:
         mapped, where = self._maps[piece.shard], (piece.offset, piece.nbytes)
         if (mapped.in_huge_pages(*where) or 0) >= ENOUGH * piece.nbytes:
             return "stays"
+        self._unpin(piece)
         try:
             mapped.own(*where, drop=self._drop)
         except OSError:
@@ -163,8 +171,7 @@ class Owning:
         return "refused"
 
     def _give_back(self, piece: Piece) -> bool:
-        if self._pins is not None:
-            self._pins.drop(self._address(piece))
+        self._unpin(piece)
         try:
             self._maps[piece.shard].disown(piece.offset, piece.nbytes)
         except OSError:
@@ -172,13 +179,12 @@ class Owning:
         return True
 
     def _pin(self, piece: Piece) -> None:
-        """The driver asks for memory that may be written. It is no more afterwards."""
-        mapped, where = self._maps[piece.shard], (piece.offset, piece.nbytes)
         assert self._pins is not None
-        with suppress(OSError):
-            mapped.protect(*where, writable=True)
-            self._pins.pin(self._address(piece), piece.nbytes)
-            mapped.protect(*where, writable=False)
+        self._pins.pin(self._address(piece), piece.nbytes)
+
+    def _unpin(self, piece: Piece) -> None:
+        if self._pins is not None:
+            self._pins.drop(self._address(piece), piece.nbytes)
 
     def _address(self, piece: Piece) -> int:
         return self._maps[piece.shard].address + piece.offset
@@ -209,7 +215,7 @@ class Owning:
 
     def close(self) -> None:
         """Ends the threads; what was taken lives as long as the mapping. Idempotent."""
-        self._left, self._taken, self._unread, self._unpinned = [], [], [], []
+        self._left, self._taken, self._unread, self._unpinned, self._on_the_way = [], [], [], [], []
         self._stop()
 
 

@@ -177,10 +177,6 @@ int ld_guard_own(int fd, uint8_t *at, size_t n, int64_t offset, int drop) {
 
 int ld_guard_disown(int fd, uint8_t *at, size_t n, int64_t offset) { return map_again(fd, at, n, offset); }
 
-int ld_guard_protect(uint8_t *at, size_t n, int writable) {
-    return mprotect(at, n, writable ? PROT_READ | PROT_WRITE : PROT_READ) ? errno : 0;
-}
-
 // ioctl PAGEMAP_SCAN of Linux 6.7, Documentation/admin-guide/mm/pagemap.rst: not in the headers of every system that we build on.
 typedef struct {
     uint64_t size, flags, start, end, walk_end, vec, vec_len, max_pages;

@@ -26,9 +26,6 @@ int ld_guard_own(int fd, uint8_t *at, size_t n, int64_t offset, int drop);
 // The file's pages again in the place of owned memory, which is freed. 0, or an errno with the memory as it was.
 int ld_guard_disown(int fd, uint8_t *at, size_t n, int64_t offset);
 
-// Whether owned memory may be written. 0, or an errno with the memory as it was: the file's pages never may.
-int ld_guard_protect(uint8_t *at, size_t n, int writable);
-
 // How many of n bytes at `at` are mapped in huge pages, ours or the file's; -1 where the system cannot tell (before Linux 6.7).
 int64_t ld_guard_huge(const uint8_t *at, size_t n);
 // The same after mapping what is in memory and bringing in what is not.

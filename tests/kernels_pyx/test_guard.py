@@ -123,26 +123,6 @@ def test_owned_bytes_stay_where_and_what_they_were(tmp_path: Path) -> None:
     mapped.close()
 
 
-def test_owned_bytes_may_be_written_while_somebody_asks_for_it_and_those_of_the_file_never(tmp_path: Path) -> None:
-    path = tmp_path / "weights"
-    path.write_bytes(b"a" * (6 << 20))
-    mapped = MappedFile(path)
-    offset, n = mapped.whole_units(0, mapped.nbytes)
-    with pytest.raises(OSError):
-        mapped.protect(offset, n, writable=True)
-    mapped.own(offset, n)
-    seen = (ctypes.c_uint8 * n).from_address(mapped.address + offset)
-    mapped.protect(offset, n, writable=True)
-    seen[5] = ord("b")
-    mapped.protect(offset, n, writable=False)
-    assert bytes(seen[:8]) == b"aaaaabaa" and path.read_bytes() == b"a" * (6 << 20)
-    line = next(
-        line for line in Path("/proc/self/maps").read_text().splitlines() if line.startswith(f"{mapped.address + offset:x}-")
-    )
-    assert line.split()[1].startswith("r--")
-    mapped.close()
-
-
 def test_what_is_given_back_is_the_file_again(tmp_path: Path) -> None:
     path = tmp_path / "weights"
     path.write_bytes(b"a" * (6 << 20))

@@ -36,7 +36,6 @@ class FakeMap:
     address = 1 << 40
 
     def __init__(self, *, gives: bool = True, broken: int | None = None, error: int = EIO) -> None:
-        self.writable: list[tuple[int, bool]] = []
         self.gives, self.broken, self.error = gives, broken, error
         self.owned: dict[int, bool] = {}
         self.given_back: list[int] = []
@@ -53,10 +52,6 @@ class FakeMap:
     def disown(self, offset: int, n: int) -> None:
         del self.owned[offset]
         self.given_back.append(offset)
-
-    def protect(self, offset: int, n: int, *, writable: bool) -> None:
-        assert offset in self.owned
-        self.writable.append((offset, writable))
 
 
 class Untold:
@@ -233,8 +228,6 @@ def test_what_is_taken_is_pinned_afterwards_and_no_more_than_may_be() -> None:
         owning.advance()
     finish(owning)
     assert len(host.known) == 3 and set(host.known.values()) == {PIECE_BYTES}
-    for offset in fake.owned:
-        assert [writable for at, writable in fake.writable if at == offset] in ([True, False], [])
     assert owning.done and weights_threads() == 0
 
 
@@ -242,7 +235,6 @@ def test_without_a_gpu_nothing_is_pinned_and_what_was_taken_is_when_one_comes() 
     fake, host, pins = FakeMap(), FakeHost(), pinning()
     owning = owned_by(fake, pieces(3), (), pins)
     finish(owning)
-    assert not fake.writable
     pins.use(host)
     again = owned_by(fake, pieces(3), owning.hand_over(), pins)
     assert not again.done and again.owned_bytes == 3 * PIECE_BYTES
@@ -268,6 +260,21 @@ def test_what_nobody_reads_any_more_goes_back_little_by_little() -> None:
     last = owned_by(fake, (), back.hand_over(), pins)
     finish(last)
     assert not fake.owned and not host.known and last.done and last.unread_bytes == 0
+
+
+def test_what_a_move_has_pinned_of_the_file_is_let_go_of_before_anything_is_taken() -> None:
+    fake, host = FakeMap(), FakeHost()
+    pins = pinning(host)
+    pins.use(host)
+    for i in range(9):
+        assert pins.pin(fake.address + i * PIECE_BYTES // 2, PIECE_BYTES // 2)
+    owning = owned_by(fake, pieces(7), (), pins)
+    assert not owning.done
+    while host.known:
+        assert not fake.owned
+        owning.advance()
+    finish(owning)
+    assert len(fake.owned) == len(host.known) == 7
 
 
 def test_unread_memory_goes_first_when_others_need_it(monkeypatch: pytest.MonkeyPatch) -> None:

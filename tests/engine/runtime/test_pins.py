@@ -98,6 +98,7 @@ def test_what_is_pinned_comes_straight_and_the_rest_through_the_ring(
     weights, memory, pieces = found
     host = FakeHost()
     weights.pins.use(host)
+    monkeypatch.setattr(gpu_upload.PinAhead, "__init__", told_of_nothing)
     low = min(weights.address(piece.tensor) for piece in pieces)
     high = max(weights.address(piece.tensor) + piece.tensor.nbytes for piece in pieces)
     size = 10_007
@@ -107,10 +108,11 @@ def test_what_is_pinned_comes_straight_and_the_rest_through_the_ring(
     sent = [0]
     usual = gpu_upload.send_direct
 
-    def noted(memory: Any, jobs: Any, look: Any, arrived: Any) -> None:
+    def noted(memory: Any, jobs: Any, *others: Any) -> None:
+        jobs = list(jobs)
         sent[0] += sum(into.numel() for into, _ in jobs)
         assert all(sum(part.nbytes for part in parts) == into.numel() for into, parts in jobs)
-        usual(memory, jobs, look, arrived)
+        usual(memory, jobs, *others)
 
     monkeypatch.setattr(gpu_upload, "send_direct", noted)
     came: list[int] = []
@@ -124,6 +126,40 @@ def test_what_is_pinned_comes_straight_and_the_rest_through_the_ring(
         assert piece.into.numpy().tobytes() == room.tobytes()
     weights.close()
     assert not host.known
+
+
+def told_of_nothing(ahead: Any, pins: Pins, ranges: Any) -> None:
+    """In the place of `PinAhead.__init__`: only what was pinned before."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    ahead._windows, ahead._ends, ahead._told, ahead._thread = [], [], [], ThreadPoolExecutor(1)
+
+
+@pytest.mark.parametrize("window", [4096, 3 * 4096, 16 << 20])
+def test_the_driver_is_told_on_the_way_and_what_it_refuses_goes_through_the_ring(
+    found: Any, window: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from engine.runtime import gpu_direct, gpu_upload
+
+    monkeypatch.setattr(gpu_direct, "WINDOW", window)
+    weights, memory, pieces = found
+    host = FakeHost()
+    weights.pins.use(host)
+    total = sum(piece.nbytes for piece in pieces)
+    some = pieces[:: len(pieces) // 5]
+    gpu_upload.Uploader(memory, weights, AbortFlag(), lambda n: None).carry(some)
+    held = weights.pins.nbytes
+    assert held and all(address % 4096 == 0 and nbytes % 4096 == 0 for address, nbytes in host.known.items())
+    weights.pins.most_bytes = held + total // 2
+    came: list[int] = []
+    gpu_upload.Uploader(memory, weights, AbortFlag(), came.append).carry(pieces)
+    assert sum(came) == total and memory.nbytes == 0
+    assert held <= weights.pins.nbytes <= weights.pins.most_bytes
+    assert sum(host.known.values()) == weights.pins.nbytes
+    for piece in pieces:
+        room = np.empty(piece.nbytes, np.uint8)
+        weights.read_into(piece.tensor, piece.start, room)
+        assert piece.into.numpy().tobytes() == room.tobytes()
 
 
 def test_a_cancel_ends_it_between_two_pieces(found: Any) -> None:
