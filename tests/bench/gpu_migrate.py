@@ -4,6 +4,10 @@ Run as `python -m tests.bench.gpu_migrate OUT.json [SECTION ...]` on a machine w
 `registered`; less than 150 s on an H200), or with `--emulate` on any machine, where times say nothing about a bus. What a move
 may take stands beside it: 50 ms and the bytes of caches and states over the link for the pause, 30 % of the speed meanwhile, and
 for the whole 1.5 times all bytes over the link and 0.3 s for each captured bucket.
+
+The whole is counted from the call until steps run in the new placement, what the old one had on GPUs is free, and the move is
+told to be over. What of the machine's memory nobody reads any more goes back afterwards, between steps or while nobody asks.
+Before each move the bench waits for that, and until what the CPU reads is in memory of its own, as an idle engine does.
 """
 
 from __future__ import annotations
@@ -26,7 +30,7 @@ from tests.bench.gpu_register import registered
 
 LAYERS = 24
 DEPTH = 2048
-N_BEFORE = 64
+N_BEFORE = 48
 MOVED = 6
 """Layers that move at once."""
 KINDS = ("qwen3moe", "qwen35moe")
@@ -158,20 +162,26 @@ def moves(out: Result, *, emulate: bool = False, save: Callable[[], None] = lamb
         out["settle_s"] = settle(model)
         talk = Decoding(model, depth)
         steps = (
+            ("all experts to the CPU", hybrid),
             (f"experts of {n_moved} layers to the GPU", with_experts),
             (f"experts of {n_moved} layers to the CPU", hybrid),
             (f"attention and cache of {n_moved} layers to the CPU", without_attention),
             (f"attention and cache of {n_moved} layers to the GPU", hybrid),
             ("all experts to the GPU", all_but_embed),
-            ("all experts to the CPU", hybrid),
+            ("all experts to the CPU, not settled", hybrid),
+            ("all experts to the GPU, not settled", all_but_embed),
+            ("all experts to the CPU again", hybrid),
         )
         first: Result = {}
         out["first time"] = first
-        for found, rows in ((first, (steps[0], steps[2], steps[4], steps[5])), (out, steps)):
+        for found, rows in ((first, (steps[1], steps[3], steps[5])), (out, steps)):
             for name, where in rows:  # kernels that nobody has used yet are compiled the first time
                 row: Result = {}
                 found[name] = row
                 try:
+                    if "not settled" not in name:
+                        row["settle_s"] = settle(model)
+                    row["pinned_bytes"] = model.source.weights.pins.nbytes
                     one_move(model, talk, where, row, out["link_gbps"])
                 finally:
                     save()
