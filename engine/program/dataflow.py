@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import fields, replace
 from functools import cache
 from typing import Any
@@ -118,8 +118,8 @@ def substitute(op: Op | PoolSplit, names: Mapping[str, str]) -> Op | PoolSplit:
 
 
 @cache
-def _names_of(kind: type[Op | PoolSplit]) -> tuple[str, ...]:
-    return tuple(field.name for field in fields(kind))
+def _names_of(kind: Hashable) -> tuple[str, ...]:
+    return tuple(field.name for field in fields(kind))  # type: ignore[arg-type]
 
 
 def rename(ops: Sequence[Op]) -> tuple[list[Op], dict[str, Buffer]]:

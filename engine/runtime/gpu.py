@@ -233,9 +233,9 @@ class GpuMemory:
         there, _ = torch.cuda.mem_get_info(self.device.torch_device)
         stats = torch.cuda.memory_stats_as_nested_dict(self.device.torch_device)  # as one flat dict it takes ten times as long
         reserved, allocated = (
-            stats.get(kind, {}).get("all", {}).get("current", 0) for kind in ("reserved_bytes", "allocated_bytes")
+            int(stats[kind]["all"]["current"]) if stats else 0 for kind in ("reserved_bytes", "allocated_bytes")
         )
-        return max(0, min(left, there + reserved - allocated))
+        return max(0, min(left, int(there) + reserved - allocated))
 
     def held(self, owner: Owner) -> int:
         """Bytes of one owner, without what rounding adds."""

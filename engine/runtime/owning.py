@@ -75,11 +75,10 @@ class Owning:
         self._left = sorted(wanted, key=lambda one: -one.worth)[::-1]
         self._taken = [one for one in taken if read(one)]
         self._unread = [one for one in taken if not read(one)]
-        known = {self._address(one): one for one in self._taken + self._unread} if pins is not None else {}
-        pinned = () if pins is None else pins.ranges
-        self._on_the_way = [one for one in pinned if one[0] not in known]
+        kept = set() if pins is None else {self._range(one) for one in (*taken, *(one for one in pieces if one.worth > 0))}
+        self._on_the_way = [] if pins is None else [one for one in pins.ranges if one not in kept]
         """What a move has pinned of the file itself."""
-        self._unpinned = [one for one in self._taken if pins is not None and not pins.holds(self._address(one))]
+        self._unpinned = [one for one in self._taken if pins is not None and not pins.holds(*self._range(one))]
         self._n_threads = max(1, min(n_threads, MAX_THREADS))
         self._threads: ThreadPoolExecutor | None = None
         self._free = free
@@ -143,12 +142,15 @@ class Owning:
         if self._free() - self._keep_bytes < sum(one.nbytes for one in batch):
             return
         outcomes = self._each(self._take, batch)
-        taken = [one for one, outcome in zip(batch, outcomes, strict=True) if outcome == "taken"]
-        self._taken += taken
-        self._unpinned += taken
+        self._taken += [one for one, outcome in zip(batch, outcomes, strict=True) if outcome == "taken"]
+        self._unpinned += [one for one, outcome in zip(batch, outcomes, strict=True) if outcome != "failed"]
         self._refused += outcomes.count("refused")
-        if "failed" not in outcomes and self._refused < MAX_REFUSED:
+        if "failed" in outcomes:
+            return
+        if self._refused < MAX_REFUSED:
             self._left = left
+        else:
+            self._unpinned += left  # pages of the file, which cards read as well
 
     def _each(self, work: Callable[[Piece], T], batch: Sequence[Piece]) -> list[T]:
         """The work for each piece, by a thread each."""
@@ -179,15 +181,16 @@ class Owning:
         return True
 
     def _pin(self, piece: Piece) -> None:
-        assert self._pins is not None
-        self._pins.pin(self._address(piece), piece.nbytes)
+        if self._pins is not None and not self._pins.holds(*self._range(piece)):
+            self._pins.pin(*self._range(piece))
 
     def _unpin(self, piece: Piece) -> None:
         if self._pins is not None:
-            self._pins.drop(self._address(piece), piece.nbytes)
+            self._pins.drop(*self._range(piece))
 
-    def _address(self, piece: Piece) -> int:
-        return self._maps[piece.shard].address + piece.offset
+    def _range(self, piece: Piece) -> tuple[int, int]:
+        """(address, bytes)."""
+        return self._maps[piece.shard].address + piece.offset, piece.nbytes
 
     def relieve(self) -> None:
         """Gives back, the least read first, where the system has become short of memory. Looks once in LOOK_S at most."""
@@ -199,8 +202,19 @@ class Owning:
             return
         self._left, self._unpinned = [], []
         self._stop()
+        self._unpin_the_file()
         while (there := self._unread or self._taken) and free < 2 * SHORT * self.headroom_bytes and self._give_back(there[-1]):
             free += there.pop().nbytes
+
+    def _unpin_the_file(self) -> None:
+        """Pages of the file can go again when the system needs them."""
+        self._on_the_way = []
+        if self._pins is None:
+            return
+        taken = {self._range(one) for one in (*self._taken, *self._unread)}
+        for one in self._pins.ranges:
+            if one not in taken:
+                self._pins.drop(*one)
 
     def hand_over(self) -> tuple[Piece, ...]:
         """Ends; all that was taken and not given back."""

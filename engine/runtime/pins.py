@@ -70,9 +70,9 @@ class Pins:
                 self._refused += 1
         return done
 
-    def holds(self, address: int) -> bool:
-        """Whether a range that begins there is pinned."""
-        return address in self._sizes
+    def holds(self, address: int, nbytes: int) -> bool:
+        """Whether this very range is pinned."""
+        return self._sizes.get(address) == nbytes
 
     def drop(self, address: int, nbytes: int = 1) -> None:
         """Gives back the ranges that overlap this one. No card may be reading them; the driver waits until all cards are idle."""

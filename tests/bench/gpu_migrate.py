@@ -58,6 +58,15 @@ def link_gbps() -> dict[str, float]:
     return found
 
 
+STARTED = time.perf_counter()
+
+
+def say(text: str) -> None:
+    """A line with the seconds since the start."""
+    sys.stdout.write(f"{time.perf_counter() - STARTED:7.1f} {text}\n")
+    sys.stdout.flush()
+
+
 def goldens(out: Result) -> None:
     """Recorded answers come out over moves in their midst, on real devices."""
     from tests.helpers.golden_models import golden
@@ -157,10 +166,14 @@ def moves(out: Result, *, emulate: bool = False, save: Callable[[], None] = lamb
 
     threads = 2 if emulate else hybrid_threads()
     options = LoadOptions(n_threads=threads, n_ctx=depth + 2048)
+    say("the file is there")
     model = open_model(path, placed(path, hybrid, options))
+    say("loaded")
     try:
         out["settle_s"] = settle(model)
+        say(f"settled, {model.source.weights.pins.nbytes:,} bytes pinned")
         talk = Decoding(model, depth)
+        say("the prompt is computed")
         steps = (
             ("all experts to the CPU", hybrid),
             (f"experts of {n_moved} layers to the GPU", with_experts),
@@ -182,11 +195,11 @@ def moves(out: Result, *, emulate: bool = False, save: Callable[[], None] = lamb
                     if "not settled" not in name:
                         row["settle_s"] = settle(model)
                     row["pinned_bytes"] = model.source.weights.pins.nbytes
+                    say(f"{name}: begins")
                     one_move(model, talk, where, row, out["link_gbps"])
                 finally:
                     save()
-                sys.stdout.write(f"{name}: {json.dumps(row)}\n")
-                sys.stdout.flush()
+                say(f"{name}: {json.dumps(row)}")
         moved = ledger(model)
         out["ledger"] = moved
         alone: Result = {}

@@ -277,6 +277,32 @@ def test_what_a_move_has_pinned_of_the_file_is_let_go_of_before_anything_is_take
     assert len(fake.owned) == len(host.known) == 7
 
 
+def test_what_stays_in_the_file_is_pinned_there_until_memory_is_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, free = [0.0], [TOTAL]
+    monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
+    fake, host = FakeMap(gives=False), FakeHost()
+    fake.huge = {0, PIECE_BYTES}
+    pins = pinning(host)
+
+    def owning(wanted: Sequence[Piece], taken: Sequence[Piece]) -> Owning:
+        return Owning([cast(Any, fake)], wanted, 1, 0, lambda: free[0], TOTAL, taken, pins)
+
+    first = owning(pieces(9), ())
+    finish(first)
+    assert not fake.owned and len(fake.given_back) == module.MAX_REFUSED and len(host.known) == 9
+    asked = host.asked
+    again = owning(pieces(9), first.hand_over())  # what is pinned and still read stays so
+    assert len(host.known) == 9
+    finish(again)
+    assert len(host.known) == 9 and host.asked <= asked + module.MAX_REFUSED
+    now[0] += 2.0
+    free[0] = HEADROOM // 4 - 1
+    fake.huge, fake.owned = set(), {0: False}
+    again._taken = pieces(1)
+    again.relieve()
+    assert not host.known and again.done
+
+
 def test_unread_memory_goes_first_when_others_need_it(monkeypatch: pytest.MonkeyPatch) -> None:
     now, free = [0.0], [TOTAL]
     monkeypatch.setattr(module.time, "monotonic", lambda: now[0])

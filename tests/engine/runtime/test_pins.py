@@ -34,7 +34,7 @@ def test_nothing_is_pinned_without_a_driver_and_no_more_than_may_be() -> None:
     assert pins.nbytes == 100 and host.known == {0: 60, 60: 40}
     pins.drop(0)
     pins.drop(0)
-    assert pins.nbytes == 40 and not pins.holds(0) and pins.holds(60)
+    assert pins.nbytes == 40 and not pins.holds(0, 60) and pins.holds(60, 40) and not pins.holds(60, 41)
     pins.close()
     pins.close()
     assert pins.nbytes == 0 and not host.known
