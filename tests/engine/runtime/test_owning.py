@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
-import threading
 from collections.abc import Iterator, Sequence
 from errno import EIO, ENOMEM
 from itertools import pairwise
@@ -18,40 +17,13 @@ import pytest
 from engine.gguf.info import TensorInfo
 from engine.runtime import owning as module
 from engine.runtime.owning import PIECE_BYTES, Owning, Piece, pieces_of
-from engine.runtime.pins import Pins
 from engine.runtime.residency import Holding, Residency
 from kernels_pyx.executor import AbortFlag
 from kernels_pyx.guard import MappedFile
-from tests.helpers.fake_host import FakeHost
+from tests.helpers.fake_map import HEADROOM, TOTAL, FakeMap, finish, pieces, weights_threads
 
 MIB = 1 << 20
-TOTAL = 24 << 30
-HEADROOM = 6 << 30
 UNIT = 2 * MIB
-
-
-class FakeMap:
-    """Notes what is done to it. Pages are small until owned, and then as `gives` says; `broken` offsets cannot be read."""
-
-    address = 1 << 40
-
-    def __init__(self, *, gives: bool = True, broken: int | None = None, error: int = EIO) -> None:
-        self.gives, self.broken, self.error = gives, broken, error
-        self.owned: dict[int, bool] = {}
-        self.given_back: list[int] = []
-        self.huge: set[int] = set()
-
-    def in_huge_pages(self, offset: int, n: int) -> int | None:
-        return n if offset in self.huge or (self.gives and offset in self.owned) else 0
-
-    def own(self, offset: int, n: int, *, drop: bool = False) -> None:
-        if offset == self.broken:
-            raise OSError(self.error, os.strerror(self.error))
-        self.owned[offset] = drop
-
-    def disown(self, offset: int, n: int) -> None:
-        del self.owned[offset]
-        self.given_back.append(offset)
 
 
 class Untold:
@@ -64,27 +36,11 @@ class Untold:
         return None
 
 
-def pieces(n: int, worth: Sequence[float] = ()) -> list[Piece]:
-    return [Piece(0, i * PIECE_BYTES, PIECE_BYTES, worth[i] if worth else 1.0) for i in range(n)]
-
-
 def made(fake: FakeMap, wanted: Sequence[Piece], *, free: int = TOTAL, n_threads: int = 1, promised: int = 0) -> Owning:
     def left() -> int:
         return free - sum(PIECE_BYTES for _ in fake.owned)
 
     return Owning([cast(Any, fake)], wanted, n_threads, promised, left, TOTAL)
-
-
-def pinning(host: FakeHost | None = None, most: int = 1 << 60) -> Pins:
-    pins = Pins(most)
-    if host is not None:
-        pins.use(host)
-    return pins
-
-
-def finish(owning: Owning) -> None:
-    while not owning.done:
-        owning.advance()
 
 
 def test_pieces_cover_what_lies_side_by_side_and_know_what_of_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -215,110 +171,6 @@ def test_memory_goes_back_least_read_first_when_others_need_it(monkeypatch: pyte
     assert owning.done
 
 
-def owned_by(fake: FakeMap, wanted: Sequence[Piece], taken: Sequence[Piece], pins: Pins | None = None) -> Owning:
-    return Owning([cast(Any, fake)], wanted, 2, 0, lambda: TOTAL, TOTAL, taken, pins)
-
-
-def test_what_is_taken_is_pinned_afterwards_and_no_more_than_may_be() -> None:
-    fake, host = FakeMap(), FakeHost()
-    pins = pinning(host, most=3 * PIECE_BYTES)
-    owning = owned_by(fake, pieces(5), (), pins)
-    while len(fake.owned) < 5:
-        assert not host.known and not owning.done
-        owning.advance()
-    finish(owning)
-    assert len(host.known) == 3 and set(host.known.values()) == {PIECE_BYTES}
-    assert owning.done and weights_threads() == 0
-
-
-def test_without_a_gpu_nothing_is_pinned_and_what_was_taken_is_when_one_comes() -> None:
-    fake, host, pins = FakeMap(), FakeHost(), pinning()
-    owning = owned_by(fake, pieces(3), (), pins)
-    finish(owning)
-    pins.use(host)
-    again = owned_by(fake, pieces(3), owning.hand_over(), pins)
-    assert not again.done and again.owned_bytes == 3 * PIECE_BYTES
-    finish(again)
-    assert len(host.known) == 3 and len(fake.owned) == 3
-
-
-def test_what_nobody_reads_any_more_goes_back_little_by_little() -> None:
-    fake, host = FakeMap(), FakeHost()
-    pins = pinning(host)
-    owning = owned_by(fake, pieces(7), (), pins)
-    finish(owning)
-    read = pieces(7)[:2]
-    after = owned_by(fake, read, owning.hand_over(), pins)
-    assert owning.owned_bytes == 0 and after.owned_bytes == 2 * PIECE_BYTES and after.unread_bytes == 5 * PIECE_BYTES
-    assert not after.done
-    after.advance()
-    assert after.unread_bytes == 3 * PIECE_BYTES and len(host.known) == 5
-    back = owned_by(fake, pieces(7), after.hand_over(), pins)  # what has not gone yet is there
-    assert back.owned_bytes == 5 * PIECE_BYTES and back.unread_bytes == 0
-    finish(back)
-    assert back.owned_bytes == 7 * PIECE_BYTES and len(host.known) == 7
-    last = owned_by(fake, (), back.hand_over(), pins)
-    finish(last)
-    assert not fake.owned and not host.known and last.done and last.unread_bytes == 0
-
-
-def test_what_a_move_has_pinned_of_the_file_is_let_go_of_before_anything_is_taken() -> None:
-    fake, host = FakeMap(), FakeHost()
-    pins = pinning(host)
-    pins.use(host)
-    for i in range(9):
-        assert pins.pin(fake.address + i * PIECE_BYTES // 2, PIECE_BYTES // 2)
-    owning = owned_by(fake, pieces(7), (), pins)
-    assert not owning.done
-    while host.known:
-        assert not fake.owned
-        owning.advance()
-    finish(owning)
-    assert len(fake.owned) == len(host.known) == 7
-
-
-def test_what_stays_in_the_file_is_pinned_there_until_memory_is_short(monkeypatch: pytest.MonkeyPatch) -> None:
-    now, free = [0.0], [TOTAL]
-    monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
-    fake, host = FakeMap(gives=False), FakeHost()
-    fake.huge = {0, PIECE_BYTES}
-    pins = pinning(host)
-
-    def owning(wanted: Sequence[Piece], taken: Sequence[Piece]) -> Owning:
-        return Owning([cast(Any, fake)], wanted, 1, 0, lambda: free[0], TOTAL, taken, pins)
-
-    first = owning(pieces(9), ())
-    finish(first)
-    assert not fake.owned and len(fake.given_back) == module.MAX_REFUSED and len(host.known) == 9
-    asked = host.asked
-    again = owning(pieces(9), first.hand_over())  # what is pinned and still read stays so
-    assert len(host.known) == 9
-    finish(again)
-    assert len(host.known) == 9 and host.asked <= asked + module.MAX_REFUSED
-    now[0] += 2.0
-    free[0] = HEADROOM // 4 - 1
-    fake.huge, fake.owned = set(), {0: False}
-    again._taken = pieces(1)
-    again.relieve()
-    assert not host.known and again.done
-
-
-def test_unread_memory_goes_first_when_others_need_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    now, free = [0.0], [TOTAL]
-    monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
-    fake = FakeMap()
-    pins = pinning(FakeHost())
-    owning = owned_by(fake, pieces(4), (), pins)
-    finish(owning)
-    after = Owning([cast(Any, fake)], pieces(4)[1:], 1, 0, lambda: free[0], TOTAL, owning.hand_over(), pins)
-    now[0] += 2.0
-    free[0] = HEADROOM // 2 - PIECE_BYTES
-    free[0] = min(free[0], HEADROOM // 4 - 1)
-    after.relieve()
-    assert fake.given_back[0] == 0 and after.unread_bytes == 0
-    assert pins.nbytes == len(fake.owned) * PIECE_BYTES
-
-
 @pytest.fixture
 def content() -> bytes:
     return np.random.default_rng(5).integers(0, 256, 9 * MIB + 77, np.uint8).tobytes()
@@ -395,10 +247,6 @@ def test_what_is_given_back_is_the_file_again(mapped: MappedFile, content: bytes
     os.truncate(mapped.path, 4096)
     mapped.touch(0, mapped.nbytes, AbortFlag())
     assert mapped.lost > 0
-
-
-def weights_threads() -> int:
-    return sum(one.name.startswith("weights") for one in threading.enumerate())
 
 
 def test_closing_in_the_middle_ends_the_threads_and_frees_the_memory(mapped: MappedFile, monkeypatch: pytest.MonkeyPatch) -> None:
