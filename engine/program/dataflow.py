@@ -109,11 +109,22 @@ def writes(op: Op | PoolSplit) -> tuple[Buffer, ...]:
 def substitute(op: Op | PoolSplit, names: Mapping[str, str]) -> Op | PoolSplit:
     """The op with other names for some of its buffers."""
     changes: dict[str, Any] = {}
-    for field in fields(op):
-        buffer = getattr(op, field.name)
+    for name in _names_of(op):
+        buffer = getattr(op, name)
         if isinstance(buffer, Buffer) and buffer.name in names:
-            changes[field.name] = replace(buffer, name=names[buffer.name])
+            changes[name] = Buffer(names[buffer.name], buffer.width)
     return replace(op, **changes) if changes else op
+
+
+def _names_of(op: Op | PoolSplit) -> tuple[str, ...]:
+    """The fields of an op: which ones a kind has is looked up once."""
+    known = _FIELDS.get(type(op).__name__)
+    if known is None:
+        known = _FIELDS[type(op).__name__] = tuple(field.name for field in fields(op))
+    return known
+
+
+_FIELDS: dict[str, tuple[str, ...]] = {}
 
 
 def rename(ops: Sequence[Op]) -> tuple[list[Op], dict[str, Buffer]]:

@@ -2,45 +2,50 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from engine.errors import EngineBug
 from engine.placement.placement import Device, Gpu
-from engine.program.lane_ops import LaneOp, reads, writes
 from engine.program.lane_transfer import LaneRecv, LaneSend
 from engine.program.plan import Exchange, Segment
+from engine.program.touches import Touches
 
-Ops = Sequence[LaneOp]
 
-
-def exchanges(lanes: Sequence[Ops]) -> tuple[Exchange, ...]:
+def exchanges(lanes: Sequence[Touches]) -> tuple[Exchange, ...]:
     """All exchanges, by flag.
 
     Raises:
         EngineBug: a send that nobody takes, or the other way round.
     """
-    sent = {op.flag: (i, at) for i, ops in enumerate(lanes) for at, op in enumerate(ops) if isinstance(op, LaneSend)}
-    taken = {op.flag: (i, at) for i, ops in enumerate(lanes) for at, op in enumerate(ops) if isinstance(op, LaneRecv)}
-    if sorted(sent) != sorted(taken) or sorted(sent) != list(range(len(sent))):
+    sent = {flag: (i, at) for i, lane in enumerate(lanes) for flag, at in lane.sends.items()}
+    taken = {flag: (i, at) for i, lane in enumerate(lanes) for flag, at in lane.recvs.items()}
+    if sent.keys() != taken.keys() or sorted(sent) != list(range(len(sent))):
         raise EngineBug("lanes send what no lane takes")
     return tuple(Exchange(flag, *sent[flag], *taken[flag]) for flag in range(len(sent)))
 
 
-def schedule(lanes: Sequence[Ops]) -> tuple[Segment, ...]:
+def schedule(lanes: Sequence[Touches]) -> tuple[Segment, ...]:
     """Pieces of the lanes, as long as they can be, in an order in which all that a piece takes has been sent before.
 
     Raises:
         EngineBug: lanes that wait for each other.
     """
-    at, sent = [0] * len(lanes), set[int]()
+    stops = [sorted([(at, False, flag) for flag, at in lane.sends.items()] + _taken(lane)) for lane in lanes]
+    at, passed, sent = [0] * len(lanes), [0] * len(lanes), set[int]()
     found: list[Segment] = []
-    while any(done < len(ops) for done, ops in zip(at, lanes, strict=True)):
+    while any(done < len(lane.ops) for done, lane in zip(at, lanes, strict=True)):
         before = len(found)
-        for i, ops in enumerate(lanes):
-            first = at[i]
-            while at[i] < len(ops) and _ready(ops[at[i]], sent):
-                at[i] += 1
+        for i, lane in enumerate(lanes):
+            first, at[i] = at[i], len(lane.ops)
+            for stop, takes, flag in stops[i][passed[i] :]:
+                if takes and flag not in sent:
+                    at[i] = stop
+                    break
+                if not takes:
+                    sent.add(flag)
+                passed[i] += 1
             if at[i] > first:
                 found.append(Segment(i, first, at[i]))
         if len(found) == before:
@@ -48,11 +53,8 @@ def schedule(lanes: Sequence[Ops]) -> tuple[Segment, ...]:
     return tuple(found)
 
 
-def _ready(op: LaneOp, sent: set[int]) -> bool:
-    """Whether the op can run; takes note of what it sends."""
-    if isinstance(op, LaneSend):
-        sent.add(op.flag)
-    return not isinstance(op, LaneRecv) or op.flag in sent
+def _taken(lane: Touches) -> list[tuple[int, bool, int]]:
+    return [(at, True, flag) for flag, at in lane.recvs.items()]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +65,8 @@ class Stay:
     read_until: Mapping[str, int]
 
 
-def stays(lanes: Sequence[Ops], devices: Sequence[Device]) -> tuple[Stay, ...]:
-    """How long the buffers of exchanges must keep their place in each lane.
+def stays(lanes: Sequence[Touches], devices: Sequence[Device], known: Sequence[Exchange]) -> tuple[Stay, ...]:
+    """How long the buffers of exchanges must keep their place in each lane. known: all exchanges.
 
     A GPU that sends writes where the receiver has its buffer, as soon as it gets there; one that takes something from a CPU reads
     it, when it gets there. Between two CPUs it may be either. What one lane knows of how far another has come are the exchanges
@@ -75,39 +77,55 @@ def stays(lanes: Sequence[Ops], devices: Sequence[Device]) -> tuple[Stay, ...]:
     """
     arrives: list[dict[str, int]] = [{} for _ in lanes]
     read_until: list[dict[str, int]] = [{} for _ in lanes]
-    known = exchanges(lanes)
+    on_gpu = [isinstance(device, Gpu) for device in devices]
     ways: dict[tuple[int, int], list[Exchange]] = {}
     for one in known:
         ways.setdefault((one.source, one.target), []).append(one)
+    back = {way: _Way(ways.get((way[1], way[0]), ())) for way in ways}
     for one in known:
-        send, recv = lanes[one.source][one.send], lanes[one.target][one.recv]
+        send, recv = lanes[one.source].ops[one.send], lanes[one.target].ops[one.recv]
         assert isinstance(send, LaneSend) and isinstance(recv, LaneRecv)
-        back = ways.get((one.target, one.source), ())
-        from_gpu, to_gpu = isinstance(devices[one.source], Gpu), isinstance(devices[one.target], Gpu)
-        if not from_gpu:
-            after = (other.recv for other in back if other.send > one.recv)
-            until = min(after, default=len(lanes[one.source]) - 1)
+        answers = back[one.source, one.target]
+        if not on_gpu[one.source]:
+            until = answers.taken_after(one.recv, len(lanes[one.source].ops) - 1)
             for buffer in send.buffers:
                 _unchanged(lanes[one.source], buffer.name, one.send, until)
                 read_until[one.source][buffer.name] = max(until, read_until[one.source].get(buffer.name, 0))
-        if from_gpu or not to_gpu:
-            from_op = max((other.send for other in back if other.recv < one.send), default=0)
-            arrives[one.target] |= {buffer.name: from_op for buffer in recv.buffers}
+        if on_gpu[one.source] or not on_gpu[one.target]:
+            arrives[one.target] |= dict.fromkeys((buffer.name for buffer in recv.buffers), answers.sent_before(one.send))
     return tuple(Stay(*both) for both in zip(arrives, read_until, strict=True))
 
 
-def _unchanged(ops: Ops, name: str, after: int, until: int) -> None:
-    for i in range(after + 1, until + 1):
-        if any(buffer.name == name for buffer in writes(ops[i])):
-            raise EngineBug(f"op {i} ({type(ops[i]).__name__}, {ops[i].unit}) changes {name}, which a GPU may still read")
+class _Way:
+    """What one lane sends to another, to be asked for many ops."""
+
+    def __init__(self, known: Sequence[Exchange]) -> None:
+        by_send = sorted((one.send, one.recv) for one in known)
+        self._sends = [send for send, _ in by_send]
+        self._least_recv = [recv for _, recv in by_send]
+        for i in reversed(range(len(by_send) - 1)):
+            self._least_recv[i] = min(self._least_recv[i], self._least_recv[i + 1])
+        by_recv = sorted((one.recv, one.send) for one in known)
+        self._recvs = [recv for recv, _ in by_recv]
+        self._most_send = [send for _, send in by_recv]
+        for i in range(1, len(by_recv)):
+            self._most_send[i] = max(self._most_send[i], self._most_send[i - 1])
+
+    def taken_after(self, op: int, otherwise: int) -> int:
+        """The first op that takes what is sent behind op `op` of the sender."""
+        i = bisect_right(self._sends, op)
+        return self._least_recv[i] if i < len(self._sends) else otherwise
+
+    def sent_before(self, op: int) -> int:
+        """The last op that sends what is taken before op `op` of the receiver, 0: there is none."""
+        i = bisect_left(self._recvs, op)
+        return self._most_send[i - 1] if i else 0
 
 
-def touched(ops: Ops) -> tuple[dict[str, int], dict[str, int]]:
-    """By name of a buffer, the first and the last op that touch it."""
-    first: dict[str, int] = {}
-    last: dict[str, int] = {}
-    for i, op in enumerate(ops):
-        for buffer in (*reads(op), *writes(op)):
-            first.setdefault(buffer.name, i)
-            last[buffer.name] = i
-    return first, last
+def _unchanged(lane: Touches, name: str, after: int, until: int) -> None:
+    written = lane.written.get(name, [])
+    i = bisect_right(written, after)
+    if i < len(written) and written[i] <= until:
+        at = written[i]
+        op = lane.ops[at]
+        raise EngineBug(f"op {at} ({type(op).__name__}, {op.unit}) changes {name}, which a GPU may still read")

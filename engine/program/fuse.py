@@ -6,8 +6,9 @@ lane of a GPU has its input stages in ops of their own, and choices of experts a
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterator, Sequence
+import threading
+from collections import OrderedDict, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Literal
 
@@ -62,6 +63,8 @@ FEW_ROWS = 8
 """Rows up to which each worker may hold its own copy of the input."""
 FEW_SLOTS = 64
 """Rows a slot up to which it may."""
+MOST_ROWS = 1 << 30
+"""More than any step has."""
 PRIVATE_VALUES = 16384
 """An input stage of up to this many values costs each worker less than meeting the others."""
 
@@ -75,9 +78,35 @@ def fuse(ops: Sequence[Op], logits: Buffer, phase: Phase, max_rows: int) -> tupl
     return fuse_lane(named, phase, max_rows, "cpu", first_late(named)), last[logits.name]
 
 
-def named_ops(ops: Sequence[Op], phase: Phase) -> tuple[list[Op], dict[str, Buffer]]:
+def named_ops(ops: Sequence[Op], phase: Phase) -> tuple[Sequence[Op], Mapping[str, Buffer]]:
     """The ops of a step with one name for each definition of a buffer, and what each buffer is called in the end."""
-    return rename(rows_early(ops) if phase == "prefill" else ops)
+    return _NAMED.of(ops, phase)
+
+
+class _Named:
+    """The named ops of the last graphs: they are the same for all placements of a model. For any thread."""
+
+    KEPT = 8
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._known: OrderedDict[tuple[int, Phase], tuple[Sequence[Op], Sequence[Op], Mapping[str, Buffer]]] = OrderedDict()
+        """By identity of the ops, which stay as long as they are known here."""
+
+    def of(self, ops: Sequence[Op], phase: Phase) -> tuple[Sequence[Op], Mapping[str, Buffer]]:
+        key = id(ops), phase
+        with self._lock:
+            found = self._known.get(key)
+            if found is None:
+                named, last = rename(rows_early(ops) if phase == "prefill" else ops)
+                found = self._known[key] = ops, tuple(named), last
+                while len(self._known) > self.KEPT:
+                    self._known.popitem(last=False)
+            self._known.move_to_end(key)
+        return found[1:]
+
+
+_NAMED = _Named()
 
 
 def first_late(ops: Sequence[LaneInput]) -> int:
@@ -87,7 +116,14 @@ def first_late(ops: Sequence[LaneInput]) -> int:
 
 def fuse_lane(ops: Sequence[LaneInput], phase: Phase, max_rows: int, style: Style, late: int) -> tuple[LaneOp, ...]:
     """The ops of one lane. late: the first op that has n_out rows. What a lane sends is there when it is sent."""
-    return tuple(_Fuser(ops, phase, max_rows, style, late).run())
+    return fuse_up_to(ops, phase, max_rows, style, late)[0]
+
+
+def fuse_up_to(ops: Sequence[LaneInput], phase: Phase, max_rows: int, style: Style, late: int) -> tuple[tuple[LaneOp, ...], int]:
+    """The same, and up to how many rows, max_rows or more, they are the same ops."""
+    fuser = _Fuser(ops, phase, max_rows, style, late)
+    found = tuple(fuser.run())
+    return found, max(max_rows, fuser.up_to)
 
 
 class _Fuser:
@@ -95,6 +131,7 @@ class _Fuser:
         self._ops = ops
         self._decode = phase == "decode"
         self._max_rows = max_rows
+        self.up_to = MOST_ROWS
         self._style = style
         self._late_from = late
         self._readers: defaultdict[str, list[int]] = defaultdict(list)
@@ -137,6 +174,7 @@ class _Fuser:
             case Rope() | KvStore() | Attention():
                 return self._mixer(i)
             case LatentStore():
+                self.up_to = self._max_rows
                 self._out += latent(self._ops, i, op, decode=self._decode, max_rows=self._max_rows, style=self._style)
                 return i + 2
             case GatedAct():
@@ -246,6 +284,8 @@ class _Fuser:
         source, rows = self._sources.get(x.name, Source(x)), self._max_rows * slots
         few = rows <= (FEW_ROWS if slots == 1 else FEW_SLOTS) and rows * source.width <= PRIVATE_VALUES
         if few and self._style == "cpu":
+            most = min(FEW_ROWS if slots == 1 else FEW_SLOTS, PRIVATE_VALUES // max(1, source.width)) // slots
+            self.up_to = min(self.up_to, most)
             return source, None
         acts = Buffer(f"{x.name}.acts", source.width)
         if acts not in self._prepared:

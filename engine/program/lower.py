@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from itertools import accumulate
 
 from engine.graph.ops import Buffer, Graph
-from engine.placement.placement import Gpu, Placement
-from engine.program.exchanges import Stay, exchanges, schedule, stays, touched
+from engine.placement.placement import Device, Gpu, Placement
+from engine.program.exchanges import Stay, exchanges, schedule, stays
 from engine.program.fuse import Phase
-from engine.program.gpu_slots import GPU_ALIGN, gpu_slot
+from engine.program.gpu_slots import GPU_ALIGN
 from engine.program.joins import lives as joined_lives
-from engine.program.lane_latent import LaneLatentAttend
 from engine.program.lane_ops import (
-    LaneAttend,
     LaneExpertsDown,
     LaneExpertsUp,
     LaneLinear,
@@ -22,22 +21,18 @@ from engine.program.lane_ops import (
     LanePrepare,
     LaneRoute,
     matrices,
-    reads,
-    writes,
 )
-from engine.program.lane_transfer import LaneChosen, LaneTell
 from engine.program.meetings import all_meetings, in_order
-from engine.program.memory import ALIGN, Life, lay_out
+from engine.program.memory import ALIGN, Layout, Life, lay_out
 from engine.program.outline import LaneOutline, outline, outline_buckets
-from engine.program.plan import Lane, Plan, Slot, SlotKind
+from engine.program.plan import Exchange, Lane, Plan, Segment, Slot, Slots
+from engine.program.sizes import ActsOf, Size, cpu_size, gpu_size, words_of
+from engine.program.touches import Touches
 from engine.quants.formats import BY_ID
-from kernels_pyx.executor import act_row_bytes, partial_floats, routes_bytes
 from kernels_pyx.formats import ACTS
 
 DECODE_BUCKETS = (1, 2, 4, 8)
 """Rows of the decode plans; a larger batch runs the prefill plan."""
-
-ActsOf = Callable[[str], int]
 
 
 def lower(
@@ -61,22 +56,64 @@ def lower_buckets(
         PlacementError: see `outline`.
     """
     sketches = outline_buckets(graph, placement, phase, buckets)
-    return tuple(lower_lanes(one, phase, rows, types, f32=f32) for one, rows in zip(sketches, buckets, strict=True))
+    known = Known()
+    pairs = reversed(list(zip(sketches, buckets, strict=True)))
+    return tuple(lower_lanes(one, phase, rows, types, f32=f32, known=known) for one, rows in pairs)[::-1]
 
 
 def lower_lanes(
-    sketches: Sequence[LaneOutline], phase: Phase, max_rows: int, types: Mapping[str, int], *, f32: bool = False
+    sketches: Sequence[LaneOutline],
+    phase: Phase,
+    max_rows: int,
+    types: Mapping[str, int],
+    *,
+    f32: bool = False,
+    known: Known | None = None,
 ) -> Plan:
-    """The plan of outlined lanes."""
+    """The plan of outlined lanes. known: what was found of outlines of more rows, and is added to."""
 
     def act_of(weight: str) -> int:
         return 0 if f32 else ACTS.index(BY_ID[types[weight]].act)
 
-    devices = [sketch.device for sketch in sketches]
-    ops = [_ordered(sketch, act_of) for sketch in sketches]
-    kept = stays(ops, devices)
-    lanes = tuple(_lane(one, *run, max_rows, act_of) for one, run in zip(sketches, zip(ops, kept, strict=True), strict=True))
-    return Plan(phase, max_rows, f32, lanes, exchanges(ops), schedule(ops))
+    known = known or Known()
+    frames = [known.frame(sketch, act_of) for sketch in sketches]
+    meetings = known.meetings(frames)
+    pairs = zip(sketches, frames, meetings.stays, strict=True)
+    lanes = tuple(one.lane(stay, max_rows, act_of, sketch.logits) for sketch, one, stay in pairs)
+    return Plan(phase, max_rows, f32, lanes, meetings.exchanges, meetings.schedule)
+
+
+@dataclass(frozen=True, slots=True)
+class _Meetings:
+    """How lanes depend on each other."""
+
+    exchanges: tuple[Exchange, ...]
+    stays: tuple[Stay, ...]
+    schedule: tuple[Segment, ...]
+
+
+class Known:
+    """What of plans does not depend on the number of rows, by the identity of their outlines, which live as long."""
+
+    def __init__(self) -> None:
+        self._frames: dict[int, _Frame] = {}
+        self._meetings: dict[tuple[int, ...], _Meetings] = {}
+
+    def frame(self, sketch: LaneOutline, act_of: ActsOf) -> _Frame:
+        """Of a lane."""
+        if id(sketch) not in self._frames:
+            self._frames[id(sketch)] = _Frame(sketch.device, _ordered(sketch, act_of))
+        return self._frames[id(sketch)]
+
+    def meetings(self, frames: Sequence[_Frame]) -> _Meetings:
+        """Of lanes that run together."""
+        key = tuple(map(id, frames))
+        if key not in self._meetings:
+            touches = [one.touches for one in frames]
+            found = exchanges(touches)
+            kept = stays(touches, [one.device for one in frames], found)
+            self._meetings[key] = _Meetings(found, kept, schedule(touches))
+        return self._meetings[key]
 
 
 def _ordered(sketch: LaneOutline, act_of: ActsOf) -> tuple[LaneOp, ...]:
@@ -84,35 +121,52 @@ def _ordered(sketch: LaneOutline, act_of: ActsOf) -> tuple[LaneOp, ...]:
     return sketch.ops if isinstance(sketch.device, Gpu) else in_order(_unprepared(sketch.ops, act_of))
 
 
-def _lane(sketch: LaneOutline, ops: tuple[LaneOp, ...], stay: Stay, max_rows: int, act_of: ActsOf) -> Lane:
-    on_gpu = isinstance(sketch.device, Gpu)
-    meets, team_meets = ((True,) * len(ops), ()) if on_gpu else all_meetings(ops)
-    turns = tuple(accumulate(meets, initial=0))  # ops of one turn run side by side
-    first, last = touched(ops)
-    for name, begin, end in joined_lives(ops) if on_gpu else ():
-        first[name], last[name] = min(first[name], begin), max(last[name], end)
-    words = _words(ops)
-    slots: dict[str, Slot] = {}
-    for op in ops:
-        for buffer in (*reads(op), *writes(op)):
-            if buffer != sketch.logits and buffer.name not in slots:
-                slots[buffer.name] = (
-                    gpu_slot(op, buffer, max_rows, words) if on_gpu else _slot(op, buffer, max_rows, act_of, words)
-                )
-    for name in slots:
-        first[name], last[name] = stay.arrives.get(name, first[name]), max(last[name], stay.read_until.get(name, 0))
-    lives = [Life(name, slot.nbytes, turns[first[name]], turns[last[name]]) for name, slot in slots.items()]
-    layout = lay_out(lives, GPU_ALIGN if on_gpu else ALIGN)
-    placed = {name: _placed(slot, layout.offsets[name], first[name], last[name]) for name, slot in slots.items()}
-    return Lane(sketch.device, ops, meets, placed, layout.nbytes, sketch.logits, team_meets if any(team_meets) else ())
+class _Frame:
+    """What a lane is beside the sizes of its buffers, which alone depend on the number of rows."""
 
+    def __init__(self, device: Device, ops: tuple[LaneOp, ...]) -> None:
+        self.device, self.ops = device, ops
+        self.touches = Touches(ops)
+        self.on_gpu = isinstance(device, Gpu)
+        self.meets, team_meets = ((True,) * len(ops), ()) if self.on_gpu else all_meetings(ops)
+        self.team_meets = team_meets if any(team_meets) else ()
+        self.turns = tuple(accumulate(self.meets, initial=0))  # ops of one turn run side by side
+        self.words = words_of(ops)
+        self.first, self.last = dict(self.touches.first), dict(self.touches.last)
+        for name, begin, end in joined_lives(ops) if self.on_gpu else ():
+            self.first[name], self.last[name] = min(self.first[name], begin), max(self.last[name], end)
 
-def _words(ops: Sequence[LaneOp]) -> frozenset[str]:
-    """Names of the buffers that hold ids of experts."""
-    choosing = (LaneRoute, LaneExpertsUp, LaneExpertsDown, LaneChosen, LaneTell)
-    pools = (op.pool for op in ops if isinstance(op, LaneRoute) and op.pool is not None)
-    names = {op.choice.chosen.name for op in ops if isinstance(op, choosing)}
-    return frozenset(names | {buffer.name for pool in pools for buffer in (pool.here, pool.there)})
+        self._layout: Layout | None = None
+
+    def lane(self, stay: Stay, max_rows: int, act_of: ActsOf, logits: Buffer | None) -> Lane:
+        """The lane, laid out; of a GPU as for the number of rows that was asked for first, which is the largest."""
+
+        def sizes() -> list[tuple[str, Size, int, int]]:
+            return [(one, self._size(at, buffer, max_rows, act_of), *self._life(one, stay)) for one, buffer, at in buffers]
+
+        def slots(layout: Layout, found: Sequence[tuple[str, Size, int, int]] = ()) -> dict[str, Slot]:
+            known = found or sizes()
+            return {name: size.at(name, layout.offsets[name], first, last) for name, size, first, last in known}
+
+        buffers = [(buffer.name, buffer, at) for buffer, at in self.touches.buffers if buffer != logits]
+        turns, layout = self.turns, self._layout
+        if layout is None:
+            found = sizes()
+            lives = [Life(name, size.nbytes, turns[first], turns[last]) for name, size, first, last in found]
+            layout = lay_out(lives, GPU_ALIGN if self.on_gpu else ALIGN)
+            made = Slots(partial(slots, layout, found))
+        else:
+            made = Slots(partial(slots, layout))
+        if self.on_gpu:
+            self._layout = layout
+        return Lane(self.device, self.ops, self.meets, made, layout.nbytes, logits, self.team_meets)
+
+    def _size(self, at: int, buffer: Buffer, max_rows: int, act_of: ActsOf) -> Size:
+        op = self.ops[at]
+        return gpu_size(op, buffer, max_rows, self.words) if self.on_gpu else cpu_size(op, buffer, max_rows, act_of, self.words)
+
+    def _life(self, name: str, stay: Stay) -> tuple[int, int]:
+        return stay.arrives.get(name, self.first[name]), max(self.last[name], stay.read_until.get(name, 0))
 
 
 def _unprepared(ops: tuple[LaneOp, ...], act_of: ActsOf) -> list[LaneOp]:
@@ -134,35 +188,3 @@ def _unprepared(ops: tuple[LaneOp, ...], act_of: ActsOf) -> list[LaneOp]:
                 op = replace(op, acts=as_they_lie[op.acts.name])
         kept.append(op)
     return kept
-
-
-def _slot(op: LaneOp, buffer: Buffer, max_rows: int, act_of: ActsOf, words: frozenset[str]) -> Slot:
-    """The size of the buffer that `op` is the first to touch, on the CPU."""
-    if isinstance(op, LanePrepare) and buffer == op.acts:
-        offsets, strides, at = [-1, -1, -1], [0, 0, 0], 0
-        rows = max_rows * op.slots
-        for act in sorted({act_of(weight) for weight in op.weights}):
-            offsets[act], strides[act] = at, act_row_bytes(act, buffer.width)
-            at += rows * strides[act]
-        places, steps = (offsets[0], offsets[1], offsets[2]), (strides[0], strides[1], strides[2])
-        return Slot(buffer.name, "acts", 0, at, 0, 0, 0, places, steps, rows, buffer.width)
-    if isinstance(op, LaneAttend) and op.position is not None and buffer == op.out:
-        return _partials(buffer, max_rows, partial_floats(op.heads.n_heads, op.heads.v_dim))
-    if isinstance(op, LaneLatentAttend) and op.rows and buffer == op.out:
-        return _partials(buffer, max_rows, partial_floats(op.mla.n_heads, op.mla.rank))
-    if isinstance(op, LaneRoute | LaneChosen) and buffer == op.choice.table:
-        nbytes = routes_bytes(op.choice.n_experts, max_rows * op.choice.n_used)
-        return Slot(buffer.name, "routes", 0, nbytes, 0, 0, 0)
-    rows = max_rows * (op.choice.n_used if isinstance(op, LaneExpertsUp) and buffer == op.out else 1)
-    stride = act_row_bytes(0, buffer.width)
-    kind: SlotKind = "i32" if buffer.name in words else "f32"
-    return Slot(buffer.name, kind, 0, rows * stride, stride, 0, 0, rows=rows, width=buffer.width)
-
-
-def _partials(buffer: Buffer, rows: int, floats: int) -> Slot:
-    return Slot(buffer.name, "partials", 0, rows * 4 * floats, 4 * floats, 0, 0, rows=rows, width=floats)
-
-
-def _placed(slot: Slot, offset: int, first: int, last: int) -> Slot:
-    moved = tuple(at if at < 0 else at + offset for at in slot.act_offsets)
-    return replace(slot, offset=offset, first=first, last=last, act_offsets=(moved[0], moved[1], moved[2]))

@@ -23,6 +23,7 @@ from engine.program.lane_transfer import LaneRecv, LaneSend
 
 _FREE = (LaneAdd, LaneExpertsDown, LaneExpertsUp, LaneGatedAct, LaneLinear, LaneNorm, LanePrepare, LaneRoute)
 """Ops that touch nothing but the buffers they name. The others touch the cache too, or stand where the number of rows changes."""
+_CROSSING = (LaneSend, LaneRecv)
 
 
 def in_order(ops: Sequence[LaneOp]) -> tuple[LaneOp, ...]:
@@ -47,11 +48,12 @@ def all_meetings(ops: Sequence[LaneOp]) -> tuple[tuple[bool, ...], tuple[bool, .
     """The same, and for each op that is a node's part whether the workers of that node must be done with theirs, others not."""
     meets: list[bool] = []
     of_team: set[int] = set()
-    beside: list[tuple[int, LaneOp]] = []  # since the last meeting
+    beside: list[tuple[int, _Named]] = []  # since the last meeting
+    named = [_Named(op) for op in ops]
     for i, op in enumerate(ops):
-        beside.append((i, op))
+        beside.append((i, named[i]))
         later = ops[i + 1] if i + 1 < len(ops) else None
-        if isinstance(op, LaneSend | LaneRecv):  # no work: each worker tells or waits for itself
+        if isinstance(op, _CROSSING):  # no work: each worker tells or waits for itself
             beside.pop()
             meets.append(isinstance(later, LaneSend) and bool(beside))
             if meets[-1]:
@@ -61,7 +63,7 @@ def all_meetings(ops: Sequence[LaneOp]) -> tuple[tuple[bool, ...], tuple[bool, .
         if isinstance(op, LaneHeads) and not op.sync:
             meets.append(False)
             continue
-        before = [] if later is None else [at for at, one in beside if _touch(one, later)]
+        before = [] if later is None else [at for at, one in beside if _touch(one, named[i + 1])]
         node = None if later is None else _node(later)
         if before and not apart and node is not None and all(_node(ops[at]) == node for at in before):
             of_team.add(before[-1])
@@ -79,8 +81,9 @@ def _node(op: LaneOp) -> int | None:
 
 def _by_depth(ops: Sequence[LaneOp]) -> list[LaneOp]:
     depths: list[int] = []
-    for i, op in enumerate(ops):
-        depths.append(max((depths[j] + 1 for j in range(i) if _touch(ops[j], op)), default=0))
+    named = [_Named(op) for op in ops]
+    for i, op in enumerate(named):
+        depths.append(max((depths[j] + 1 for j in range(i) if _touch(named[j], op)), default=0))
     return [ops[i] for i in sorted(range(len(ops)), key=lambda i: depths[i])]
 
 
@@ -91,11 +94,18 @@ def _parts_of_one(a: LaneOp, b: LaneOp) -> bool:
     return _node(a) != _node(b) and (a.unit, a.source, a.acts) == (b.unit, b.source, b.acts)
 
 
-def _touch(a: LaneOp, b: LaneOp) -> bool:
+class _Named:
+    """An op with the names of what it reads and what it writes, to be asked more than once."""
+
+    __slots__ = ("op", "read", "written")
+
+    def __init__(self, op: LaneOp) -> None:
+        self.op = op
+        self.read = {buffer.name for buffer in reads(op)}
+        self.written = {buffer.name for buffer in writes(op)}
+
+
+def _touch(a: _Named, b: _Named) -> bool:
     """Whether the order of two ops matters."""
-    if _parts_of_one(a, b):
-        return False
-    written = {buffer.name for buffer in writes(a)}
-    return bool(written & {buffer.name for buffer in (*reads(b), *writes(b))}) or bool(
-        {buffer.name for buffer in reads(a)} & {buffer.name for buffer in writes(b)}
-    )
+    meets = not (a.written.isdisjoint(b.read) and a.written.isdisjoint(b.written) and a.read.isdisjoint(b.written))
+    return meets and not _parts_of_one(a.op, b.op)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 ALIGN = 64
+BRIEF = 16
+"""Ops for which most buffers live at most: what lives longer is looked at one by one."""
 
 
-@dataclass(frozen=True, slots=True)
-class Life:
+class Life(NamedTuple):
     """A buffer of nbytes, alive from op `first` to op `last`, both included."""
 
     name: str
@@ -18,8 +19,7 @@ class Life:
     last: int
 
 
-@dataclass(frozen=True, slots=True)
-class Layout:
+class Layout(NamedTuple):
     """Offsets by name, multiples of the alignment asked for, and the bytes of the whole."""
 
     offsets: dict[str, int]
@@ -28,24 +28,29 @@ class Layout:
 
 def lay_out(lives: Sequence[Life], align: int = ALIGN) -> Layout:
     """Places the largest buffers first, each at the lowest offset where nothing alive at the same time lies."""
-    alive: dict[int, set[tuple[int, int]]] = {}  # what lies where at each op: most buffers live for a few ops only
+    alive: dict[int, list[tuple[int, int]]] = {}  # what lies where at each op, of buffers that live briefly
+    long: list[tuple[int, int, tuple[int, int]]] = []
     offsets: dict[str, int] = {}
     total = align
-    for life in sorted(lives, key=lambda one: (-one.nbytes, one.first, one.name)):
-        size = _rounded(life.nbytes, align)
+    for nbytes, first, name, last in sorted((-one.nbytes, one.first, one.name, one.last) for one in lives):
+        size = -(nbytes // align) * align
+        neighbours = [place for begin, end, place in long if begin <= last and first <= end]
+        for op in range(first, last + 1):
+            if op in alive:
+                neighbours += alive[op]
+        neighbours.sort()
         at = 0
-        span = range(life.first, life.last + 1)
-        neighbours: set[tuple[int, int]] = set().union(*(alive.get(op, ()) for op in span))
-        for start, end in sorted(neighbours):
+        for start, end in neighbours:
             if at + size <= start:
                 break
-            at = max(at, end)
-        for op in span:
-            alive.setdefault(op, set()).add((at, at + size))
-        offsets[life.name] = at
+            if end > at:
+                at = end
+        place = at, at + size
+        if last - first < BRIEF:
+            for op in range(first, last + 1):
+                alive.setdefault(op, []).append(place)
+        else:
+            long.append((first, last, place))
+        offsets[name] = at
         total = max(total, at + size)
     return Layout(offsets, total)
-
-
-def _rounded(nbytes: int, align: int) -> int:
-    return -(-nbytes // align) * align

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from engine.graph.ops import Buffer, Graph
 from engine.placement.placement import Device, Gpu, Placement
-from engine.program.fuse import Phase, fuse_lane, named_ops
+from engine.program.fuse import Phase, fuse_up_to, named_ops
 from engine.program.fuse_mixing import Style
 from engine.program.lane_ops import LaneOp, writes
 from engine.program.partition import Part, partition
@@ -35,7 +35,7 @@ def outline(graph: Graph, placement: Placement, phase: Phase, max_rows: int) -> 
 def outline_buckets(
     graph: Graph, placement: Placement, phase: Phase, buckets: Sequence[int]
 ) -> tuple[tuple[LaneOutline, ...], ...]:
-    """The same for steps of several numbers of rows: what does not depend on those is found once, of decode all of a GPU's ops.
+    """The same for steps of several numbers of rows, fewest first: outlines that do not depend on those are found once.
 
     Raises:
         PlacementError: see `outline`.
@@ -43,21 +43,22 @@ def outline_buckets(
     named, last = named_ops(graph.ops, phase)
     logits = last[graph.logits.name]
     parts = partition(named, placement.joined)
-    known: dict[Device, LaneOutline] = {}
+    known: dict[Device, tuple[LaneOutline, int]] = {}
     return tuple(tuple(_outline(part, placement, phase, rows, logits, known) for part in parts) for rows in buckets)
 
 
 def _outline(
-    part: Part, placement: Placement, phase: Phase, max_rows: int, logits: Buffer, known: dict[Device, LaneOutline]
+    part: Part, placement: Placement, phase: Phase, max_rows: int, logits: Buffer, known: dict[Device, tuple[LaneOutline, int]]
 ) -> LaneOutline:
-    if part.device in known:
-        return known[part.device]
+    """known: of fewer rows, and up to how many they are the same."""
+    before, up_to = known.get(part.device, (None, 0))
+    if before is not None and max_rows <= up_to:
+        return before
     style: Style = "gpu" if isinstance(part.device, Gpu) else "cpu"
-    ops = fuse_lane(part.ops, phase, max_rows, style, part.late)
+    ops, up_to = fuse_up_to(part.ops, phase, max_rows, style, part.late)
     if style == "cpu":
         ops = spread(ops, placement)
-    here = any(buffer == logits for op in ops for buffer in writes(op))
+    here = any(buffer.name == logits.name for op in reversed(ops) for buffer in writes(op))
     found = LaneOutline(part.device, ops, logits if here else None)
-    if phase == "decode" and style == "gpu":
-        known[part.device] = found
+    known[part.device] = found, up_to
     return found

@@ -18,6 +18,9 @@ from engine.program.dataflow import LaneInput, reads, substitute, writes
 from engine.program.lane_transfer import LaneRecv, LaneSend
 from engine.program.pooling import PoolSplit, with_pools
 
+_ANYWHERE = (OutRows, Add)
+"""Ops that only pick or add."""
+
 
 @dataclass(frozen=True, slots=True)
 class Part:
@@ -92,9 +95,13 @@ class _Partition:
         picked = next((i for i, op in enumerate(self._ops) if isinstance(op, OutRows)), len(self._ops))
         for i, op in enumerate(self._ops):
             device = self._device(op)
-            lane = self._lanes.setdefault(device, _Lane())
-            self._bring(i, op, device, picked)
-            lane.ops.append(((i, 0, 0), substitute(op, lane.names)))
+            lane = self._lanes.get(device)
+            if lane is None:
+                lane = self._lanes[device] = _Lane()
+            read = reads(op)
+            self._bring(i, op, read, device, picked)
+            sent = lane.names and any(buffer.name in lane.names for buffer in read)
+            lane.ops.append(((i, 0, 0), substitute(op, lane.names) if sent else op))
             for buffer in writes(op):
                 self._held[buffer.name] = _Held({device}, device, i)
         return tuple(self._part(device, lane, picked) for device, lane in self._lanes.items())
@@ -102,19 +109,19 @@ class _Partition:
     def _device(self, op: Op | PoolSplit) -> Device:
         """Where the op runs: with its unit; what only picks or adds, where all that it reads lies."""
         home = self._homes[op.unit]
-        if isinstance(op, OutRows | Add):
+        if isinstance(op, _ANYWHERE):
             common = set.intersection(*(self._held[buffer.name].at for buffer in reads(op)))
             if home not in common and common:
                 return min(common)
         return home
 
-    def _bring(self, i: int, op: Op | PoolSplit, device: Device, picked: int) -> None:
+    def _bring(self, i: int, op: Op | PoolSplit, read: Sequence[Buffer], device: Device, picked: int) -> None:
         """Sends the device what the op reads and it does not hold."""
         missing: dict[Device, list[Buffer]] = {}
-        for buffer in dict.fromkeys(reads(op)):
+        for buffer in read:
             held = self._held[buffer.name]
-            if device not in held.at:
-                missing.setdefault(held.writer, []).append(buffer)
+            if device not in held.at and buffer not in missing.setdefault(held.writer, []):
+                missing[held.writer].append(buffer)
         for source, buffers in missing.items():
             self._exchange(i, op.unit, source, device, buffers, picked)
 

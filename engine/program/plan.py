@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -38,6 +39,38 @@ class Slot:
     width: int = 0
 
 
+class Slots(Mapping[str, Slot]):
+    """Slots by name, made when somebody asks for one: of most plans nobody does before their first step."""
+
+    __slots__ = ("_made", "_make")
+
+    def __init__(self, make: Callable[[], dict[str, Slot]]) -> None:
+        self._make: Callable[[], dict[str, Slot]] | None = make
+        self._made: dict[str, Slot] = {}
+
+    def _all(self) -> dict[str, Slot]:
+        make = self._make
+        if make is not None:
+            self._made = make()
+            self._make = None
+        return self._made
+
+    def __getitem__(self, name: str) -> Slot:
+        return self._all()[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._all())
+
+    def __len__(self) -> int:
+        return len(self._all())
+
+    def __eq__(self, other: object) -> bool:
+        return self._all() == dict(other) if isinstance(other, Mapping) else NotImplemented
+
+    def __repr__(self) -> str:
+        return repr(self._all())
+
+
 @dataclass(frozen=True, slots=True)
 class Lane:
     """The ops of one device, in order, and its buffers by name. meets: for each op, whether all workers meet after it.
@@ -49,7 +82,7 @@ class Lane:
     device: Device
     ops: tuple[LaneOp, ...]
     meets: tuple[bool, ...]
-    slots: dict[str, Slot]
+    slots: Mapping[str, Slot]
     arena_bytes: int
     logits: Buffer | None
     team_meets: tuple[bool, ...] = ()

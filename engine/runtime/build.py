@@ -31,6 +31,9 @@ from engine.runtime.spreading import Spreading
 from engine.runtime.states import StatePool, plan_slots
 from kernels_pyx.executor import AbortFlag
 
+TOUCHERS = 3
+"""Threads that look beside steps for what is in memory."""
+
 
 def build(source: ModelSource, placement: Placement, building: Building, beside: Placed | None = None) -> Placed:
     """The model, placed so. beside: as it lies now, and goes on lying; parts that stay where they are are shared with it.
@@ -201,7 +204,7 @@ def bring_to_cpu(
     new = names if beside is None else set(names) - beside.on_cpu
     if spreading is not None:
         return bring_to_nodes(source, spreading, names, new, building, progress)
-    return source.weights.touch(new, progress, building.abort, building.pause)
+    return source.weights.touch(new, progress, building.abort, building.pause, 1 if beside is None else TOUCHERS)
 
 
 def bytes_of_tensors(source: ModelSource, names: Collection[str]) -> int:
@@ -230,12 +233,12 @@ def turned_bytes(source: ModelSource, placement: Placement) -> int:
 def owning_of(source: ModelSource, placed: Placed, earlier: Owning | None = None) -> Owning | None:
     """What takes the weights that the CPU reads into memory of our own. earlier: what did so before, whose work goes on.
 
-    None on several nodes of memory: there they are copied to begin with, or lie where their pages were faulted.
+    None where there is nothing to take or to give back. On several nodes of memory nothing is taken: there weights are copied to
+    begin with, or lie where their pages were faulted.
     """
-    shares = {name: share for name, share in shares_read(source.graph).items() if name in placed.on_cpu}
-    if not shares or placed.spreading is not None:
-        if earlier is not None:
-            earlier.close()
+    here = placed.on_cpu if placed.spreading is None else ()
+    shares = {name: share for name, share in shares_read(source.graph).items() if name in here}
+    if not shares and earlier is None and not source.weights.pins.nbytes:
         return None
     later = sum(one.nbytes for one in placed.holdings if isinstance(one.device, Numa) and one.owner != "weights")
     return source.weights.owning(shares, len(placed.placement.workers.cores), later, earlier)

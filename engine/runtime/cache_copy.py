@@ -19,7 +19,7 @@ from engine.arch.spec import Attention, DeltaNet, Mla, ModelSpec
 from engine.errors import OutOfMemory
 from engine.estimate.cache import SCALE_GROUP
 from engine.placement.options import KvType
-from engine.placement.placement import Device, Gpu
+from engine.placement.placement import Device, Gpu, Placement
 from engine.runtime.driver import DRIVER
 from engine.runtime.gpu import GpuDevice, guarded
 from engine.runtime.gpu_executor import GpuExecutor
@@ -69,7 +69,11 @@ class CacheCopy:
 
     def __init__(self, spec: ModelSpec, now: Placed, then: Placed) -> None:
         self._apart = then.executor.peers.apart if isinstance(then.executor, GpuExecutor) else frozenset()
-        self._layers = [_layer(spec, block.index, now, then) for block in spec.blocks if _moves(block.index, now, then)]
+        was, will = places_of(now.placement), places_of(then.placement)
+        moved = [block.index for block in spec.blocks if _moves(was[block.index], will[block.index])]
+        self._layers = [
+            _layer(spec, layer, _end(spec, layer, was[layer], now), _end(spec, layer, will[layer], then), now) for layer in moved
+        ]
         self.nbytes = 0
         """Bytes that crossed by now."""
         ends = [end for one in self._layers for end in (one.source, one.target)]
@@ -153,31 +157,26 @@ def _parts(wanted: I64, nbytes: int) -> Iterator[I64]:
         yield np.ascontiguousarray(wanted[start : start + size])
 
 
-def _place(layer: int, placed: Placed) -> Device:
-    """Where the cache or the state of a layer lies."""
-    for unit, device in placed.placement.units:
-        if unit.layer == layer and unit.kind in ("kv", "state"):
-            return device
-    raise KeyError(layer)
+def places_of(placement: Placement) -> dict[int, Device]:
+    """Where the cache or the state of each layer lies."""
+    return {unit.layer: device for unit, device in placement.units if unit.kind in ("kv", "state")}
 
 
-def _moves(layer: int, now: Placed, then: Placed) -> bool:
+def _moves(was: Device, will: Device) -> bool:
     """From one node of memory to another the cache is the same memory, whose pages follow."""
-    places = _place(layer, now), _place(layer, then)
-    return places[0] != places[1] and any(isinstance(one, Gpu) for one in places)
+    return was != will and (isinstance(was, Gpu) or isinstance(will, Gpu))
 
 
-def _layer(spec: ModelSpec, layer: int, now: Placed, then: Placed) -> _Layer:
-    ends = [_end(spec, layer, placed) for placed in (now, then)]
+def _layer(spec: ModelSpec, layer: int, source: _Host | _Card, target: _Host | _Card, now: Placed) -> _Layer:
     mixer = spec.blocks[layer].mixer
     if isinstance(mixer, DeltaNet):
-        return _Layer(ends[0], ends[1], None, 4 * mixer.shape.state_floats)
+        return _Layer(source, target, None, 4 * mixer.shape.state_floats)
     nbytes = sum(layer_bytes(spec, layer, now.placement.k_type, now.placement.v_type))
-    return _Layer(ends[0], ends[1], groups_of(spec)[layer], nbytes)
+    return _Layer(source, target, groups_of(spec)[layer], nbytes)
 
 
-def _end(spec: ModelSpec, layer: int, placed: Placed) -> _Host | _Card:
-    where, mixer = _place(layer, placed), spec.blocks[layer].mixer
+def _end(spec: ModelSpec, layer: int, where: Device, placed: Placed) -> _Host | _Card:
+    mixer = spec.blocks[layer].mixer
     if not isinstance(where, Gpu):
         if isinstance(mixer, DeltaNet):
             state = placed.states.layers[layer]

@@ -32,6 +32,7 @@ from engine.runtime.gpu_side import GpuSide
 from engine.runtime.gpu_stream_marks import StreamTimes
 from engine.runtime.gpu_warmup import Warmer, needs_warmth
 from engine.runtime.measured import Crossed, StepTimes, Timing, crossing
+from engine.runtime.pinned import given_back_at_once
 from engine.runtime.pool_keeper import PoolKeeper
 from engine.runtime.residency import Holding
 from engine.runtime.stamps import I64
@@ -388,13 +389,10 @@ class GpuExecutor:
         for side in self._sides:
             side.settle()
 
+    @given_back_at_once()
     def close(self) -> None:
         """Ends the workers and frees everything on every device. Idempotent."""
-        self._binder.close()
-        if self.pools is not None:
-            self.pools.close()
-        for side in self._sides:
-            side.close()
+        for part in (self._binder, self.pools, *self._sides, self._cpu):
+            if part is not None:
+                part.close()
         self._sides = ()
-        if self._cpu is not None:
-            self._cpu.close()

@@ -12,8 +12,8 @@ from engine.errors import Cancelled, OutOfMemory
 from engine.placement.placement import Gpu, Placement, WorkerPlan
 from engine.program.lane_ops import LaneOp
 from engine.program.plan import Plan
+from engine.runtime.bringing import Bringing
 from engine.runtime.build import (
-    bring_to_cpu,
     bytes_of_tensors,
     caches_held,
     compile_lanes,
@@ -29,10 +29,11 @@ from engine.runtime.cpu_programs import CpuPrograms, cpu_lane
 from engine.runtime.derived import DerivedWeights
 from engine.runtime.garbage import keep_imports_out
 from engine.runtime.gpu import GpuDevice, open_gpus
+from engine.runtime.gpu_direct import CudaHost
 from engine.runtime.gpu_executor import GpuExecutor
 from engine.runtime.gpu_inputs import InputLayout
 from engine.runtime.gpu_peers import Peers
-from engine.runtime.gpu_side import GpuSide, Streamed, head_parts, layers_on, tensors_of
+from engine.runtime.gpu_side import GpuSide, Streamed, all_ops, head_parts, layers_on, tensors_of
 from engine.runtime.gpu_stream import ExpertStream
 from engine.runtime.gpu_warmup import Shapes
 from engine.runtime.kv_cache import BLOCK, KvCache
@@ -84,6 +85,8 @@ def load_placed(source: ModelSource, placement: Placement, building: Building, b
     earlier = _Earlier.of(beside)
     devices = earlier.open(where.index for where in placement.devices if isinstance(where, Gpu))
     keep_imports_out()
+    if real := next((device for device in devices if not device.emulated), None):
+        source.weights.pins.use(CudaHost(real))
     lap = building.laps.lap
     with lap("plans"):
         plans = plans_of(source, placement)
@@ -103,7 +106,9 @@ def load_placed(source: ModelSource, placement: Placement, building: Building, b
     inputs = InputLayout(-(-source.n_ctx // BLOCK), scratch, slots[0] if slots[0] else None)
     choices = StepChoices(spec)
     with lap("plans"):
-        streamed = streamed_plan(graph, placement, plans, source.types, options, devices)
+        streamed = source.plans.of(
+            placement, lambda: streamed_plan(graph, placement, plans, source.types, options, devices), "streamed"
+        )
     carriers = max(1, (len(placement.workers.cores) - 2) // len(devices))
 
     keeper = None if beside is None else beside.executor.pools
@@ -134,44 +139,48 @@ def load_placed(source: ModelSource, placement: Placement, building: Building, b
     undo += [side.close for side in sides]
     all_plans = plans if streamed is None else (*plans, streamed)
     lanes = [lane for plan in all_plans if (lane := cpu_lane(plan)) is not None]
-    cpu_ops = [op for lane in lanes for op in lane.ops]
+    cpu_ops = all_ops(lanes)
     known = None if beside is None else beside.derived
     with lap("derived"):
         derived = DerivedWeights(source.weights, _turned(cpu_ops), building.abort, f32=source.f32, beside=known)
     on_cpu = tensors_of(cpu_ops)
     cpu, spreading = None, None
+    workers, memories = placement.workers, (derived, cache, states, choices)
     if lanes:
         workers = workers_beside(placement.workers, cpu_ops, source.options, devices)
         spreading = spread_here(source, placement, on_cpu, building, beside)
-        memories = (derived, cache, states, choices)
-        with lap("programs"):
-            cpu = _compile(source, placement, workers, all_plans, on_cpu, *memories, devices, beside, spreading)
-    if cpu is not None:
-        undo.append(cpu.close)
-    keep_on_nodes(source, placement, cache, states, building, beside)
-    brings = [side.experts for side in sides if side.experts is not None]
-    load = None
-    if streamed is not None and brings:
-        most = max(one.nbytes for one in brings)
-        load = load_of(graph, streamed, placement, most, len(placement.workers.cores))
-    choice = StreamChoice(options.stream_experts, load)
-    known_peers = earlier.peers_of(devices)
-    with lap("executor"):
-        executor = GpuExecutor(
-            spec, plans, tuple(sides), cpu, states, inputs, choices, building.steps, streamed, choice, known_peers
+    with Bringing(source, on_cpu, sides, building, beside, spreading) as bringing:
+        if lanes:
+            with lap("programs"):
+                cpu = _compile(source, placement, workers, all_plans, on_cpu, *memories, devices, beside, spreading)
+            undo.append(cpu.close)
+        keep_on_nodes(source, placement, cache, states, building, beside)
+        brings = [side.experts for side in sides if side.experts is not None]
+        load = None
+        if streamed is not None and brings:
+            most = max(one.nbytes for one in brings)
+            load = load_of(graph, streamed, placement, most, len(placement.workers.cores))
+        choice = StreamChoice(options.stream_experts, load)
+        known_peers = earlier.peers_of(devices)
+        with lap("executor"):
+            executor = GpuExecutor(
+                spec, plans, tuple(sides), cpu, states, inputs, choices, building.steps, streamed, choice, known_peers
+            )
+        undo.append(executor.close)
+        if beside is None:
+            bringing.wait()
+        if brings and beside is None:  # beside steps it would take their time: steps themselves show how fast experts come
+            with lap("tune"):
+                _tune(brings, choice, building)
+        executor.warmer.warm_up(
+            lambda done, total: building.progress("warmup", done, total),
+            building.abort,
+            earlier.shapes,
+            beside={device.index for device in devices} <= set(earlier.sides),
+            laps=building.laps,
+            there=bringing.wait,
         )
-    undo.append(executor.close)
-    brought = _bring(source, on_cpu, sides, building, beside, spreading)
-    if brings and beside is None:  # beside steps it would take their time: steps themselves show how fast experts come
-        with lap("tune"):
-            _tune(brings, choice, building)
-    executor.warmer.warm_up(
-        lambda done, total: building.progress("warmup", done, total),
-        building.abort,
-        earlier.shapes,
-        beside={device.index for device in devices} <= set(earlier.sides),
-        laps=building.laps,
-    )
+        bringing.wait()
     holdings = [
         *(one for one in weights_held(source, home, on_cpu, spreading) if one.nbytes),
         Holding(home, "derived", source.ropes.nbytes + derived.nbytes + turned_bytes(source, placement)),
@@ -193,7 +202,7 @@ def load_placed(source: ModelSource, placement: Placement, building: Building, b
         turned_by_cpu(graph, placement),
         {side.name: side.device.name for side in sides},
         notes + executor.notes + notes_of(source, spreading, cpu),
-        brought,
+        bringing.nbytes,
         sum(side.weights.nbytes + (0 if side.slots is None else side.slots.nbytes) for side in sides),
         spreading,
     )
@@ -241,34 +250,3 @@ def _tune(brings: Sequence[ExpertStream], choice: StreamChoice, building: Buildi
     except Cancelled:
         if building.abort.is_set or building.abort is building.steps:
             raise
-
-
-def _bring(
-    source: ModelSource,
-    on_cpu: frozenset[str],
-    sides: Sequence[GpuSide],
-    building: Building,
-    beside: Placed | None,
-    spreading: Spreading | None,
-) -> int:
-    """Reads all weights to where they belong and were not yet; their bytes."""
-    new = on_cpu if beside is None else on_cpu - beside.on_cpu
-    pools = [side.slots for side in sides if side.slots is not None]
-    total = bytes_of_tensors(source, new) + sum(side.weights.nbytes for side in sides) + sum(slots.nbytes for slots in pools)
-    done = 0
-
-    def told(n: int, _: int = 0) -> None:
-        building.progress("weights", done + n, total)
-
-    told(0)
-    near: frozenset[str] = frozenset() if beside is None else beside.on_cpu
-    with building.laps.lap("upload"):
-        for side in sides:
-            side.weights.upload(told, building.abort, building.pause, near)
-            done += side.weights.nbytes
-        for slots in pools:
-            slots.fill(told, building.abort)
-            done += slots.nbytes
-    with building.laps.lap("touch"):
-        bring_to_cpu(source, on_cpu, beside, building, told, spreading)
-    return total

@@ -39,6 +39,9 @@ from engine.triton_kernels.tensors import Tally
 from kernels_pyx.executor import AbortFlag
 
 Reader = Literal["embed", "linear", "experts"]
+_EXPERTS = (LaneExpertsUp, LaneExpertsDown)
+_LINEAR = (LaneLinear, LaneRoute)
+_HEADS = (LaneHeads, LaneLatentHeads)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +93,7 @@ class GpuSide:
         self._formats = Formats(source.formats)
         self._inputs = inputs
         lanes = [(plan, lane) for plan in plans if (lane := plan.lane_of(self.name)) is not None]
-        ops = [op for _, lane in lanes for op in lane.ops]
+        ops = all_ops(lane for _, lane in lanes)
         self._passing: Lane | None = None if streamed is None else streamed.plan.lane_of(self.name)
         passing: dict[int, tuple[str, ...]] = {}
         if streamed is not None and self._passing is not None:
@@ -102,7 +105,7 @@ class GpuSide:
         self.experts: ExpertStream | None = None
         try:
             self.kernels = kernels_for(device.torch_device, self.memory.allocator("workspace", "the kernels' workspace"))
-            self._check([op for _, lane in lanes for op in lane.ops], source.formats)
+            self._check(all_ops(lane for _, lane in lanes), source.formats)
             there = None if beside is None else beside.weights
             shared = (self.memory, source.weights, source.ropes)
             self.weights = GpuWeights(*shared, units_of_tensors(ops), f32=source.f32, beside=there)
@@ -250,6 +253,12 @@ def layers_on(placement: Placement, device: object) -> frozenset[int]:
     return frozenset(unit.layer for unit, where in placement.units if unit.kind in ("kv", "state") and where == device)
 
 
+def all_ops(lanes: Iterable[Lane]) -> list[LaneOp]:
+    """The ops of all lanes, those that several have in common once."""
+    different = {id(lane.ops): lane.ops for lane in lanes}
+    return [op for ops in different.values() for op in ops]
+
+
 def tensors_of(ops: Iterable[LaneOp]) -> frozenset[str]:
     """The tensors of the file whose bytes the ops read as they are, all of them; not those of which pools have copies."""
     return frozenset(units_of_tensors(ops))
@@ -258,7 +267,7 @@ def tensors_of(ops: Iterable[LaneOp]) -> frozenset[str]:
 def units_of_tensors(ops: Iterable[LaneOp]) -> dict[str, UnitId]:
     """These tensors, each with the unit that it moves with: the first that reads it."""
     found: dict[str, UnitId] = {}
-    whole = [op for op in ops if not (isinstance(op, LaneExpertsUp | LaneExpertsDown) and op.pooled)]
+    whole = [op for op in ops if not (isinstance(op, _EXPERTS) and op.pooled)]
     for name, _, unit in read_by(whole):
         found.setdefault(name, unit)
     return found
@@ -270,11 +279,11 @@ def read_by(ops: Iterable[LaneOp]) -> list[tuple[str, Reader, UnitId]]:
     for op in ops:
         if isinstance(op, LaneEmbed):
             found.append((op.weight, "embed", op.unit))
-        elif isinstance(op, LaneExpertsUp | LaneExpertsDown):
+        elif isinstance(op, _EXPERTS):
             found += [(name, "experts", op.unit) for name in matrices(op)]
-        elif isinstance(op, LaneLinear | LaneRoute):
+        elif isinstance(op, _LINEAR):
             found += [(name, "linear", op.unit) for name in matrices(op)]
-        else:
+        elif isinstance(op, _HEADS):
             found += [(part.weight, "linear", op.unit) for part in head_parts([op]) if not part.transposed]
     return found
 

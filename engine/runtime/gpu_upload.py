@@ -1,7 +1,8 @@
 """Bytes of the file to tensors of a GPU, through pinned memory.
 
 What is only in the file is read by a few threads, each with a buffer. What the CPU multiplies with lies in memory already, mapped
-or our own: threads without the interpreter carry it to a ring, from where the card takes one chunk after the other.
+or our own: threads without the interpreter carry it to a ring, from where the card takes one chunk after the other, unless the
+card can read it where it lies (`gpu_direct`).
 """
 
 from __future__ import annotations
@@ -9,10 +10,11 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass
+from itertools import groupby
 
 import numpy as np
 import torch
@@ -22,7 +24,9 @@ from engine.errors import Cancelled, OutOfMemory
 from engine.gguf.info import TensorInfo
 from engine.runtime.driver import DRIVER
 from engine.runtime.gpu import GpuDevice, GpuMemory, guarded
+from engine.runtime.gpu_direct import Job, PinAhead, send_direct
 from engine.runtime.pinned import Pinned
+from engine.runtime.pins import Part
 from engine.runtime.weights import Weights, no_pause
 from kernels_pyx.executor import AbortFlag
 from kernels_pyx.ferry import Ferry
@@ -92,13 +96,38 @@ class Uploader:
         stage.close()
 
     def carry(self, pieces: Sequence[Piece]) -> None:
-        """From memory, where all of it lies and stays.
+        """From memory, where all of it lies and stays: by the card itself, what its driver refuses through the ring.
 
         Raises:
             Cancelled: the flag was set. ModelChanged: part of the file is gone. DeviceLost, OutOfMemory.
         """
-        if not pieces:
-            return
+        others: list[Piece] = []
+        places = [(self._weights.address(piece.tensor) + piece.start, piece.nbytes) for piece in pieces]
+        ahead = PinAhead(self._weights.pins, places)
+        try:
+            if self._weights.pins.nbytes or ahead.tells:
+                most = max((piece.nbytes for piece in pieces if not piece.into.is_contiguous()), default=0)
+                jobs = self._jobs(pieces, places, ahead, others)
+                send_direct(self._memory, jobs, most, self._look, self._arrived)
+            else:
+                others += pieces
+        finally:
+            ahead.close()
+        if others:
+            self._through_ring(others)
+        self._weights.check_lost()
+
+    def _jobs(
+        self, pieces: Sequence[Piece], places: Sequence[tuple[int, int]], ahead: PinAhead, others: list[Piece]
+    ) -> Iterator[Job]:
+        """What the card can read, as soon as it can; to `others` goes what it cannot."""
+        for piece, place in zip(pieces, places, strict=True):
+            ahead.wait(*place)
+            there, apart = _told_apart(piece, self._weights.pins.parts(*place))
+            others += apart
+            yield from there
+
+    def _through_ring(self, pieces: Sequence[Piece]) -> None:
         chunk, n_chunks = max(piece.nbytes for piece in pieces), min(CHUNKS, max(2, len(pieces)))
         places = [(self._weights.address(piece.tensor) + piece.start, piece.nbytes) for piece in pieces]
         pinned = Pinned(chunk * n_chunks, (self._memory.device,))
@@ -114,7 +143,6 @@ class Uploader:
             ferry.stop()
             del ferry  # whose threads may write to the ring no more
             pinned.close()
-        self._weights.check_lost()
 
     def _look(self) -> None:
         if self._abort.is_set:
@@ -154,6 +182,42 @@ class Uploader:
         finally:
             if spread is not None:
                 memory.give_back(spread, "workspace")
+
+
+def _told_apart(piece: Piece, parts: Sequence[Part]) -> tuple[list[Job], list[Piece]]:
+    """What of a piece is pinned, and what is not, in whole rows of its tensor where they lie apart."""
+    if not any(part.pinned for part in parts):
+        return [], [piece]
+    jobs: list[Job] = []
+    others: list[Piece] = []
+    row = 1 if piece.into.is_contiguous() else piece.into.shape[1]
+    first = parts[0].address
+
+    def within(start: int, end: int) -> Tensor:
+        return piece.into.view(1, -1)[:, start:end] if row == 1 else piece.into[start // row : end // row]
+
+    done = 0
+    for pinned, group in groupby(parts, lambda part: part.pinned):
+        run = list(group)
+        if not pinned:
+            continue
+        start = -(-(run[0].address - first) // row) * row
+        end = (run[-1].address + run[-1].nbytes - first) // row * row
+        if start >= end:
+            continue
+        if start > done:
+            others.append(Piece(piece.tensor, piece.start + done, within(done, start)))
+        jobs.append((within(start, end), _between(run, first + start, first + end)))
+        done = end
+    if done < piece.nbytes:
+        others.append(Piece(piece.tensor, piece.start + done, within(done, piece.nbytes)))
+    return jobs, others
+
+
+def _between(run: Sequence[Part], start: int, end: int) -> list[Part]:
+    """Of pinned parts in a row, what lies in [start, end)."""
+    cut = [(max(part.address, start), min(part.address + part.nbytes, end)) for part in run]
+    return [Part(low, high - low, pinned=True) for low, high in cut if low < high]
 
 
 def _into(piece: Piece, chunk: Tensor, spread: Tensor | None) -> None:

@@ -55,20 +55,22 @@ class Warmer:
         *,
         beside: bool = False,
         laps: Laps | None = None,
+        there: Callable[[], None] = lambda: None,
     ) -> None:
         """Binds what most steps are: decode of one sequence, whole chunks of prompts; compiles and captures them on real devices.
 
         Other shapes are captured when they come for the first time (decode) or the second time (prompts), or here: `also`.
 
         beside: another placement of the model is answering meanwhile, and has used most kernels: of layers that are
-        alike only one runs, and prompts are left alone of which every kind of op has run.
+        alike only one runs, and prompts are left alone of which every kind of op has run. there: called before anything
+        runs, waits for the weights.
 
         Raises:
-            Cancelled: the flag was set. OutOfMemory, DeviceLost.
+            Cancelled: the flag was set. OutOfMemory, DeviceLost. What `there` raises.
         """
         self._beside, laps = beside, laps or Laps()
         for side in self._sides:
-            side.device.synchronize()  # what was cleared and copied so far was enqueued elsewhere
+            side.device.synchronize(here=beside)  # what was cleared and copied so far was enqueued on another stream
             if not beside:
                 side.device.trim()
         usual = [(i, plan.max_rows) for i, plan in enumerate(self._plans) if plan.phase == "prefill" or plan.max_rows == 1]
@@ -85,6 +87,7 @@ class Warmer:
                 bound = self._binder.bind(i, shape, beside=decode)
             if not needs_warmth(self._sides) or self._passes_lent(i):
                 continue
+            there()
             with laps.lap(f"warm {self._plans[i].phase}"):
                 if decode or not beside:
                     self.make_ready(i, bound)

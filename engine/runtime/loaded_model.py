@@ -221,7 +221,7 @@ class LoadedModel:
             return Residency((), 0)
         found = Residency(self._placed.holdings, self._read_bytes)
         if self._owning is not None:
-            found = found.owned(self._owning.owned_bytes)
+            found = found.owned(self._owning.owned_bytes).beside(self._placed.placement.home, self._owning.unread_bytes)
         return replace(found, holdings=found.holdings + self._placed.executor.holdings())
 
     @property
@@ -237,13 +237,14 @@ class LoadedModel:
 
     @property
     def settling(self) -> bool:
-        """Whether weights are still to be taken into memory of our own. Steps run at any time, a little slower until then."""
+        """Whether weights are still to be taken into memory of our own, or to leave it. Steps run at any time meanwhile, a little
+        slower."""
         return self._owning is not None and self._move is None and not self._owning.done
 
     @property
     def owns(self) -> bool:
         """Whether weights lie in memory of our own, which the system cannot take."""
-        return self._owning is not None and self._owning.owned_bytes > 0
+        return self._owning is not None and self._owning.owned_bytes + self._owning.unread_bytes > 0
 
     @property
     def chunk(self) -> int:

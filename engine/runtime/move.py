@@ -11,6 +11,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -196,24 +197,27 @@ class Move:
         now = model.placed
         assert now is not None
         building = Building(self._tell, self._abort, model.abort, pause=self._pace.pause, laps=self.laps)
-        try:
-            self._tell("room", 0, 0)
-            then = build(source, target, building, now)
-            with self.laps.lap("caches ahead"):
-                copy = self._copy(now, then)
-            if self._abort.is_set:
-                raise Cancelled("the move was stopped")
-            self._tell("switch", 0, 0)
-            with self.laps.lap("switch, with the step before it"):
-                self._between_steps(lambda: self._switch(now, then, copy))
-        except BaseException:
-            self._written = None
-            building.give_back()
-            raise
-        self.moved_bytes += then.moved_bytes + (0 if copy is None else copy.nbytes)
-        self.uploaded_bytes += then.uploaded_bytes
-        with self.laps.lap("release"):
-            now.close()
+        with ExitStack() as late:
+            late.enter_context(_pinned_later(now.placement, target))
+            try:
+                self._tell("room", 0, 0)
+                then = build(source, target, building, now)
+                with self.laps.lap("caches ahead"):
+                    copy = self._copy(now, then)
+                if self._abort.is_set:
+                    raise Cancelled("the move was stopped")
+                self._tell("switch", 0, 0)
+                with self.laps.lap("switch, with the step before it"):
+                    self._between_steps(lambda: self._switch(now, then, copy))
+            except BaseException:
+                self._written = None
+                building.give_back()
+                raise
+            self.moved_bytes += then.moved_bytes + (0 if copy is None else copy.nbytes)
+            self.uploaded_bytes += then.uploaded_bytes
+            with self.laps.lap("release"):
+                now.close()
+                late.close()
         source.weights.keep_turned(then.turned)
 
     def _copy(self, now: Placed, then: Placed) -> CacheCopy | None:
@@ -284,3 +288,12 @@ class Move:
 
     def _tell(self, phase: str, done: int, total: int) -> None:
         self.progress = Progress(phase, done, total)
+
+
+def _pinned_later(now: Placement, then: Placement) -> AbstractContextManager[None]:
+    """Gives back what a move lets go of that GPUs read of the machine's memory, all of it at its end."""
+    if not gpus_of((now, then)):
+        return nullcontext()
+    from engine.runtime.pinned import given_back_at_once  # with torch, which a CPU alone does without
+
+    return given_back_at_once()

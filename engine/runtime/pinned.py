@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 
 import numpy as np
 import torch
@@ -50,9 +52,50 @@ class Pinned:
         """Lets go of the memory, whose last view gives it back. Idempotent."""
         if self.bytes.is_pinned():
             self.bytes = torch.empty(0, dtype=torch.uint8)
-            with suppress(AttributeError), DRIVER:  # what torch keeps for the next one may be as large as this was
-                torch._C._host_emptyCache()
+            _LEFT.give_back()
         self.bytes = torch.empty(0, dtype=torch.uint8)
+
+
+class _Left:
+    """What torch keeps of pinned memory for the next one, which may be as large as all that was. For any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._waits = 0
+        self._any = False
+
+    def give_back(self) -> None:
+        """To the system, at once or when nobody wants it to wait any more."""
+        with self._lock:
+            self._any = True
+            if self._waits:
+                return
+            self._any = False
+        with suppress(AttributeError), DRIVER:
+            torch._C._host_emptyCache()
+
+    @contextmanager
+    def waits(self) -> Iterator[None]:
+        with self._lock:
+            self._waits += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._waits -= 1
+                due = self._any and not self._waits
+            if due:
+                self.give_back()
+
+
+_LEFT = _Left()
+
+
+@contextmanager
+def given_back_at_once() -> Iterator[None]:
+    """Pinned memory that is let go of while it is entered goes back at its end: each time the driver waits for idle cards."""
+    with _LEFT.waits():
+        yield
 
 
 def bytes_of(arena: Arena) -> Tensor:

@@ -42,3 +42,9 @@ class Residency:
         parts = (replace(mapped, nbytes=mapped.nbytes - nbytes), replace(mapped, nbytes=nbytes, mapped=False))
         others = tuple(one for one in self.holdings if one is not mapped)
         return replace(self, holdings=tuple(one for one in parts if one.nbytes) + others)
+
+    def beside(self, device: Device, nbytes: int) -> Residency:
+        """The same with nbytes of weights in the machine's memory that nobody reads any more and that are about to go."""
+        if not nbytes:
+            return self
+        return replace(self, holdings=(*self.holdings, Holding(device, "weights", nbytes)))

@@ -6,20 +6,27 @@ import os
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 
 import numpy as np
 import numpy.typing as npt
 
 from engine.errors import Cancelled, GgufError, ModelChanged, UnsupportedModel
 from engine.gguf.info import GgufFile, ShardInfo, TensorInfo
+from engine.hardware.memory import total_bytes
 from engine.quants.formats import BY_ID
 from engine.quants.reference import dequantise
 from engine.runtime.owning import Owning, pieces_of
+from engine.runtime.pins import Pins
 from kernels_pyx.executor import AbortFlag
 from kernels_pyx.guard import MappedFile
 
 TOUCH_BYTES = 8 << 20
 """Progress is told, and a cancel noticed, at least this often."""
+
+PINNED_SHARE = 0.5
+"""Of the machine's memory, that the driver of GPUs may keep from being swapped or moved."""
 
 
 def no_pause(seconds: float) -> None:
@@ -36,6 +43,8 @@ class Weights:
             GgufError: a shard that cannot be opened. ModelChanged: the file is not the one whose header was read.
         """
         self._file = file
+        self.pins = Pins(int(PINNED_SHARE * total_bytes()))
+        """What GPUs read where it lies."""
         self._maps: list[MappedFile] = []
         self._vectors: dict[str, npt.NDArray[np.float32]] = {}
         self._turned: dict[str, npt.NDArray[np.float32]] = {}
@@ -150,10 +159,12 @@ class Weights:
         progress: Callable[[int, int], None],
         abort: AbortFlag,
         pause: Callable[[float], None] = no_pause,
+        n_threads: int = 1,
     ) -> int:
         """Brings the named tensors into memory, in file order; returns their bytes. progress(done, total) in bytes.
 
-        pause: told behind each piece how many seconds it took.
+        pause: told behind each piece how many seconds it took. n_threads: more than one where most of it is in memory already,
+        which has to be found out.
 
         Raises:
             Cancelled: the flag was set. ModelChanged: part of the file is gone.
@@ -162,25 +173,34 @@ class Weights:
         total = sum(tensor.nbytes for tensor in tensors)
         done = 0
         progress(0, total)
-        for shard, start, size in _windows(tensors):
+
+        def bring(window: tuple[int, int, int]) -> int:
+            shard, start, size = window
+            if abort.is_set:
+                raise Cancelled("loading was stopped")
             started = time.perf_counter()
             self._maps[shard].touch(start, size, abort)
             pause(time.perf_counter() - started)
             if abort.is_set:
                 raise Cancelled("loading was stopped")
-            done += size
-            progress(done, total)
+            return size
+
+        windows = list(_windows(tensors))
+        with ThreadPoolExecutor(n_threads, "touch") if n_threads > 1 and windows else nullcontext() as threads:
+            for size in map(bring, windows) if threads is None else threads.map(bring, windows):
+                done += size
+                progress(done, total)
         self.check_lost()
         return total
 
     def owning(self, shares: Mapping[str, float], n_threads: int, promised_bytes: int, earlier: Owning | None = None) -> Owning:
         """What takes the named tensors into memory of our own. shares: the part of each that a decoded token reads.
 
-        earlier: what did so for others, and ends; of what it took, that stays which is still read.
+        earlier: what did so for others, and ends; what it took and is read no more is given back.
         """
         pieces = tuple(pieces_of(self._maps, map(self.tensor, shares), shares))
-        taken = () if earlier is None else earlier.hand_over(pieces)
-        return Owning(self._maps, pieces, n_threads, promised_bytes, taken=taken)
+        taken = () if earlier is None else earlier.hand_over()
+        return Owning(self._maps, pieces, n_threads, promised_bytes, taken=taken, pins=self.pins)
 
     def check_lost(self) -> None:
         """Raises ModelChanged when the system could not deliver a part of a mapped file."""
@@ -196,6 +216,7 @@ class Weights:
 
     def close(self) -> None:
         """Unmaps everything. Idempotent."""
+        self.pins.close()
         for mapped in self._maps:
             mapped.close()
         self._maps.clear()

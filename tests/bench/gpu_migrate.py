@@ -4,6 +4,10 @@ Run as `python -m tests.bench.gpu_migrate OUT.json [SECTION ...]` on a machine w
 `registered`; less than 150 s on an H200), or with `--emulate` on any machine, where times say nothing about a bus. What a move
 may take stands beside it: 50 ms and the bytes of caches and states over the link for the pause, 30 % of the speed meanwhile, and
 for the whole 1.5 times all bytes over the link and 0.3 s for each captured bucket.
+
+The whole is counted from the call until steps run in the new placement, what the old one had on GPUs is free, and the move is
+told to be over. What of the machine's memory nobody reads any more goes back afterwards, between steps or while nobody asks.
+Before each move the bench waits for that, and until what the CPU reads is in memory of its own, as an idle engine does.
 """
 
 from __future__ import annotations
@@ -17,16 +21,16 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from tests.bench.gpu import Result, build, hybrid_threads, settle, short, synthetic
+from tests.bench.gpu_register import registered
 
 LAYERS = 24
 DEPTH = 2048
-N_BEFORE = 64
+N_BEFORE = 48
 MOVED = 6
 """Layers that move at once."""
 KINDS = ("qwen3moe", "qwen35moe")
@@ -52,6 +56,15 @@ def link_gbps() -> dict[str, float]:
             best = max(best, host.nbytes / (time.perf_counter() - started) / 1e9)
         found[name] = round(best, 1)
     return found
+
+
+STARTED = time.perf_counter()
+
+
+def say(text: str) -> None:
+    """A line with the seconds since the start."""
+    sys.stdout.write(f"{time.perf_counter() - STARTED:7.1f} {text}\n")
+    sys.stdout.flush()
 
 
 def goldens(out: Result) -> None:
@@ -153,30 +166,40 @@ def moves(out: Result, *, emulate: bool = False, save: Callable[[], None] = lamb
 
     threads = 2 if emulate else hybrid_threads()
     options = LoadOptions(n_threads=threads, n_ctx=depth + 2048)
+    say("the file is there")
     model = open_model(path, placed(path, hybrid, options))
+    say("loaded")
     try:
         out["settle_s"] = settle(model)
+        say(f"settled, {model.source.weights.pins.nbytes:,} bytes pinned")
         talk = Decoding(model, depth)
+        say("the prompt is computed")
         steps = (
+            ("all experts to the CPU", hybrid),
             (f"experts of {n_moved} layers to the GPU", with_experts),
             (f"experts of {n_moved} layers to the CPU", hybrid),
             (f"attention and cache of {n_moved} layers to the CPU", without_attention),
             (f"attention and cache of {n_moved} layers to the GPU", hybrid),
             ("all experts to the GPU", all_but_embed),
-            ("all experts to the CPU", hybrid),
+            ("all experts to the CPU, not settled", hybrid),
+            ("all experts to the GPU, not settled", all_but_embed),
+            ("all experts to the CPU again", hybrid),
         )
         first: Result = {}
         out["first time"] = first
-        for found, rows in ((first, (steps[0], steps[2], steps[4], steps[5])), (out, steps)):
+        for found, rows in ((first, (steps[1], steps[3], steps[5])), (out, steps)):
             for name, where in rows:  # kernels that nobody has used yet are compiled the first time
                 row: Result = {}
                 found[name] = row
                 try:
+                    if "not settled" not in name:
+                        row["settle_s"] = settle(model)
+                    row["pinned_bytes"] = model.source.weights.pins.nbytes
+                    say(f"{name}: begins")
                     one_move(model, talk, where, row, out["link_gbps"])
                 finally:
                     save()
-                sys.stdout.write(f"{name}: {json.dumps(row)}\n")
-                sys.stdout.flush()
+                say(f"{name}: {json.dumps(row)}")
         moved = ledger(model)
         out["ledger"] = moved
         alone: Result = {}
@@ -240,45 +263,6 @@ class Collections:
         gc.callbacks.remove(self._note)
 
 
-def registered(out: Result) -> None:
-    """What it would take to let the card read memory of ours where it lies: to tell its driver, to copy, to tell it again."""
-    import mmap
-
-    import torch
-
-    size = 512 << 20
-    card = torch.empty(size, dtype=torch.uint8, device="cuda")
-    cudart = torch.cuda.cudart()
-    own = mmap.mmap(-1, size)
-    own.madvise(mmap.MADV_HUGEPAGE)
-    small = mmap.mmap(-1, size)
-    small.madvise(mmap.MADV_NOHUGEPAGE)
-    for name, memory in (("huge pages", own), ("small pages", small)):
-        row: Result = {}
-        out[name] = row
-        view = torch.frombuffer(memory, dtype=torch.uint8)
-        view.fill_(1)
-        address = view.data_ptr()
-        try:
-            for turn in ("first", "again"):
-                marks = [time.perf_counter()]
-                code = int(cudart.cudaHostRegister(address, size, 0))
-                marks.append(time.perf_counter())
-                if code:
-                    row["error"] = code
-                    break
-                card.copy_(view, non_blocking=True)
-                torch.cuda.synchronize()
-                marks.append(time.perf_counter())
-                code = int(cudart.cudaHostUnregister(address))
-                marks.append(time.perf_counter())
-                took = [round(1e3 * (b - a), 2) for a, b in pairwise(marks)]
-                row[turn] = dict(zip(("register_ms", "copy_ms", "unregister_ms"), took, strict=True))
-        except Exception as error:
-            row["error"] = short(error)
-        del view
-
-
 def one_move(model: Any, talk: Decoding, where: Callable[..., Any], row: Result, link: Result) -> None:
     """A move with steps meanwhile, and what they and it took."""
     for _ in range(8):
@@ -298,9 +282,11 @@ def watched(
 
     move = model.begin_move(target(model, where), talk.live)
     gaps: list[float] = []
+    laps: list[str] = []
     phases: dict[str, float] = {}
     phase, since, previous = move.progress.phase, began, began
     while True:
+        laps.append(move.laps.under_way)
         over = move.poll()
         row["last_phase"] = move.progress.phase  # where a step failed, if one does
         talk.step()
@@ -329,7 +315,10 @@ def watched(
         "tokens_during": len(gaps),
         "pause_ms": round(1e3 * move.pause_s, 2),
         "longest_gap_ms": round(1e3 * max(gaps), 1),
-        "second_gap_ms": round(1e3 * sorted(gaps)[-2], 1) if len(gaps) > 1 else None,
+        "longest_gaps": [
+            f"{1e3 * gaps[i]:.1f} ms: {laps[i]} to {[*laps, 'the end'][i + 1]}"
+            for i in sorted(range(len(gaps)), key=lambda i: -gaps[i])[:8]
+        ],
         "first_steps_after_ms": [round(1e3 * one, 1) for one in after[:3]],
         "total_s": round(total, 3),
         "phases_s": phases,

@@ -40,6 +40,7 @@ from engine.program.lower import lower, lower_lanes
 from engine.program.outline import outline
 from engine.program.partition import partition
 from engine.program.plan import Plan
+from engine.program.touches import Touches
 from tests.helpers.golden_models import MODELS, golden
 from tests.helpers.pieces import lane_each
 from tests.helpers.runs import Change, everything, mixture, write_model
@@ -240,9 +241,9 @@ def test_lanes_that_wait_for_each_other_are_noticed() -> None:
     second = next(i for i, op in enumerate(lanes[0]) if isinstance(op, LaneRecv))
     lanes[0][first], lanes[0][second] = lanes[0][second], lanes[0][first]
     with pytest.raises(EngineBug, match="wait for each other"):
-        schedule(lanes)
+        schedule([Touches(ops) for ops in lanes])
     with pytest.raises(EngineBug, match="no lane takes"):
-        exchanges([lanes[0], []])
+        exchanges([Touches(lanes[0]), Touches([])])
 
 
 def test_sent_rows_stay_until_a_gpu_has_read_them() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
-import threading
 from collections.abc import Iterator, Sequence
 from errno import EIO, ENOMEM
 from itertools import pairwise
@@ -21,33 +20,10 @@ from engine.runtime.owning import PIECE_BYTES, Owning, Piece, pieces_of
 from engine.runtime.residency import Holding, Residency
 from kernels_pyx.executor import AbortFlag
 from kernels_pyx.guard import MappedFile
+from tests.helpers.fake_map import HEADROOM, TOTAL, FakeMap, finish, pieces, weights_threads
 
 MIB = 1 << 20
-TOTAL = 24 << 30
-HEADROOM = 6 << 30
 UNIT = 2 * MIB
-
-
-class FakeMap:
-    """Notes what is done to it. Pages are small until owned, and then as `gives` says; `broken` offsets cannot be read."""
-
-    def __init__(self, *, gives: bool = True, broken: int | None = None, error: int = EIO) -> None:
-        self.gives, self.broken, self.error = gives, broken, error
-        self.owned: dict[int, bool] = {}
-        self.given_back: list[int] = []
-        self.huge: set[int] = set()
-
-    def in_huge_pages(self, offset: int, n: int) -> int | None:
-        return n if offset in self.huge or (self.gives and offset in self.owned) else 0
-
-    def own(self, offset: int, n: int, *, drop: bool = False) -> None:
-        if offset == self.broken:
-            raise OSError(self.error, os.strerror(self.error))
-        self.owned[offset] = drop
-
-    def disown(self, offset: int, n: int) -> None:
-        del self.owned[offset]
-        self.given_back.append(offset)
 
 
 class Untold:
@@ -60,20 +36,11 @@ class Untold:
         return None
 
 
-def pieces(n: int, worth: Sequence[float] = ()) -> list[Piece]:
-    return [Piece(0, i * PIECE_BYTES, PIECE_BYTES, worth[i] if worth else 1.0) for i in range(n)]
-
-
 def made(fake: FakeMap, wanted: Sequence[Piece], *, free: int = TOTAL, n_threads: int = 1, promised: int = 0) -> Owning:
     def left() -> int:
         return free - sum(PIECE_BYTES for _ in fake.owned)
 
     return Owning([cast(Any, fake)], wanted, n_threads, promised, left, TOTAL)
-
-
-def finish(owning: Owning) -> None:
-    while not owning.done:
-        owning.advance()
 
 
 def test_pieces_cover_what_lies_side_by_side_and_know_what_of_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -282,10 +249,6 @@ def test_what_is_given_back_is_the_file_again(mapped: MappedFile, content: bytes
     assert mapped.lost > 0
 
 
-def weights_threads() -> int:
-    return sum(one.name.startswith("weights") for one in threading.enumerate())
-
-
 def test_closing_in_the_middle_ends_the_threads_and_frees_the_memory(mapped: MappedFile, monkeypatch: pytest.MonkeyPatch) -> None:
     owning = taking(mapped, monkeypatch, twice=True)
     owning.advance()
@@ -307,4 +270,6 @@ def test_the_ledger_tells_owned_from_mapped() -> None:
     after = residency.owned(30)
     assert {(one.nbytes, one.mapped) for one in after.holdings if one.owner == "weights"} == {(70, True), (30, False)}
     assert after.nbytes() == residency.nbytes()
+    assert residency.beside(cast(Any, 0), 0) is residency
+    assert residency.beside(cast(Any, 0), 5).nbytes("weights") == 105
     assert [one.mapped for one in residency.owned(200).holdings if one.owner == "weights"] == [False]
