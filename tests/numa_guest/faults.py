@@ -26,7 +26,7 @@ MODEL = next(Path("/models").glob("*.gguf"), Path())
 OPTIONS = LoadOptions(n_ctx=1024)
 GONE_S = 60.0
 """Readings of ten seconds, the ten for which a finding stays, and what a slow guest takes to mend it."""
-LEFT_MIB = 24
+LEFT_MIB = 4
 """Of the full node: less than the part of the model that belongs there."""
 ROOM_MIB = 200
 """More than that part: the program that took the node has ended."""

@@ -1,8 +1,8 @@
 """Other programs of the guest: `python -m tests.numa_guest.outside WHAT` does something to the engine's process or its machine.
 
 `send PID FROM TO`: pages of a process from one node to the other. `pin THREAD CPU`. `busy CPU...`: keeps processors busy. `fill
-NODE MIB`: takes the memory of a node but for some MiB. Each says `ready PID`, waits for a line, acts, and says `done`; those that
-go on have no parent of ours by then, or they would count as the engine's own.
+NODE MIB`: takes the memory of a node but for some MiB beyond what the kernel keeps free. Each says `ready PID`, waits for a line,
+acts, and says `done`; those that go on have no parent of ours by then, or they would count as the engine's own.
 """
 
 from __future__ import annotations
@@ -81,14 +81,26 @@ def _busy(cpus: list[int]) -> str:
 
 
 def _fill(node: int, leave_mib: int) -> tuple[str, list[mmap.mmap]]:
-    """Never more than is free: a bound program that finds nothing is killed."""
+    """Never what the kernel keeps for itself: a bound program that finds nothing is killed."""
     mask = ctypes.c_ulong(1 << node)
     _call(SET_MEMPOLICY, BIND, ctypes.byref(mask), 65)
     held = []
-    while free_mib(node) > leave_mib + (PIECE >> 20):
-        held.append(mmap.mmap(-1, PIECE))
+    while free_mib(node) > kept_mib(node) + leave_mib + (PIECE >> 20):
+        held.append(mmap.mmap(-1, PIECE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
         held[-1][:] = b"\1" * PIECE
     return f"took {len(held) * (PIECE >> 20)} MiB of node {node}, {free_mib(node)} MiB are left", held
+
+
+def kept_mib(node: int) -> int:
+    """What the kernel wants free on a node, below which it looks for memory elsewhere or gives some back."""
+    pages, here = 0, False
+    for line in Path("/proc/zoneinfo").read_text().splitlines():
+        words = line.split()
+        if words[:1] == ["Node"]:
+            here = words[1] == f"{node},"
+        elif here and words[:1] == ["high"] and len(words) == 2:
+            pages += int(words[1])
+    return pages * 4096 >> 20
 
 
 def free_mib(node: int) -> int:
