@@ -16,7 +16,7 @@ unexport CFLAGS CXXFLAGS LDFLAGS CPPFLAGS
 help:
 	@echo 'make run      open the application (offscreen where there is no display)'
 	@echo 'make test     set up and run every test'
-	@echo 'make numa-guest  where pages lie on a machine with two NUMA nodes, in QEMU: needs Debian or Ubuntu (apt-get download), mke2fs, 2 GiB'
+	@echo 'make numa-guest  where pages lie on a machine with two NUMA nodes, in QEMU: needs Debian or Ubuntu (apt-get download), mke2fs, 2 GiB; ARGS=faults puts faults into such machines'
 	@echo 'make sanitize kernel tests of a copy built with address and undefined behaviour checks'
 	@echo 'make check    format, lint, types, import floors, fast tests'
 	@echo 'make shots    pictures of every screen into shots/'
@@ -60,7 +60,7 @@ test-long: $(VENV)/.deps $(VENV)/.native $(VENV)/.test $(MODEL)
 
 # Debian packages of QEMU, a kernel and busybox are unpacked below ~/.cache/layerdeck-numa-guest (LAYERDECK_NUMA_GUEST); none is installed.
 numa-guest: $(VENV)/.deps $(VENV)/.native $(VENV)/.test
-	@$(BIN)/python -m tests.numa_guest
+	@$(BIN)/python -m tests.numa_guest $(ARGS)
 
 # A copy, so that the build in place stays as it is. Python frees little at exit, hence no leak check; bus errors belong to the guard.
 # At -O1 and with checks by calls gcc builds the kernels in minutes; inlined into loops unrolled by hand they take it half an hour.

@@ -25,6 +25,7 @@ cdef extern from "op.h":
         int64_t logits_stride
         const int32_t *abort
         int64_t *op_ns
+        int64_t *worker_ns
         int64_t first
         int64_t end
         const ld_handoff *handoff

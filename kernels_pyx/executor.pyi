@@ -62,4 +62,5 @@ class CpuProgram:
         end: int = -1,
         handoff: Handoff | None = None,
         let_go: Any = None,
+        worker_ns: npt.NDArray[np.int64] | None = None,
     ) -> tuple[bool, int]: ...

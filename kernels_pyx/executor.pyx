@@ -165,7 +165,7 @@ cdef class CpuProgram:
     def run(self, const int32_t[::1] token_ids, const int32_t[::1] positions, const int32_t[::1] seq_of_row,
             const int32_t[:, :, ::1] block_tables, const int32_t[::1] out_rows, float[:, ::1] logits, AbortFlag abort not None,
             int64_t[::1] op_ns=None, const int32_t[:, ::1] states=None, *, int64_t first=0, int64_t end=-1,
-            Handoff handoff=None, let_go=None):
+            Handoff handoff=None, let_go=None, int64_t[::1] worker_ns=None):
         """One step: fills logits [n_out, n_vocab] and returns (aborted, bad_op): -1 or the first op that met a bad value.
 
         first, end: only the ops of this piece, which goes on where the one before it of the same step ended; end -1: to the last.
@@ -175,7 +175,8 @@ cdef class CpuProgram:
         let_go: a lock, which is released as the interpreter's own is: whoever takes it finds the program at work.
 
         block_tables: [n_groups, n_seqs, blocks] block ids; those outside the group's windows may be anything. op_ns: [n_ops],
-        receives the wall time of each op. states: [n_seqs, 4], see ld_step_state.
+        receives the wall time of each op. worker_ns: [n_workers], to which is added how long each worker was at tasks, without waits for
+        others. states: [n_seqs, 4], see ld_step_state.
 
         Raises:
             ValueError: the batch does not fit the program.
@@ -191,6 +192,8 @@ cdef class CpuProgram:
             raise ValueError("logits and out_rows differ in length")
         if op_ns is not None and op_ns.shape[0] != self.n_ops:
             raise ValueError("op_ns and ops differ in length")
+        if worker_ns is not None and worker_ns.shape[0] != self._pool.n_workers:
+            raise ValueError("worker_ns and workers differ in number")
         if arena.base == NULL or self._pool._pool == NULL:
             raise ValueError("the arena or the pool is closed")
         if self._pool.busy:
@@ -209,6 +212,7 @@ cdef class CpuProgram:
         state.logits_stride = logits.shape[1]
         state.abort = &abort.value
         state.op_ns = NULL if op_ns is None else &op_ns[0]
+        state.worker_ns = NULL if worker_ns is None else &worker_ns[0]
         state.first, state.end = first, self.n_ops if end == -1 else end
         state.handoff = NULL if handoff is None else &handoff.handoff
         wrong = ld_program_check(self._program, &state)

@@ -9,15 +9,18 @@ from typing import TYPE_CHECKING
 from PySide6.QtCore import QObject
 from PySide6.QtWidgets import QWidget
 
+from app.bridge.op import Op
 from app.i18n import tr
 from app.windows.main_window import MainWindow
 from app.windows.parts import Parts
+from engine.api.commands import ApplyPlacement, PinWorkers
 from engine.api.events import Event, ModelReady
 
 if TYPE_CHECKING:
     from app.monitors.finding_strip import FindingStrip
     from app.ops.diagnosis_ops import DiagnosisOps, Preview
     from engine.advice.diagnosis.finding import Finding
+    from engine.api.values import Placement
 
 MONITORS, PLACEMENT, DOCTOR = "monitors", "placement", "doctor"
 
@@ -106,9 +109,22 @@ class FindingsController(QObject):
             self._window.placement.controller().show_pane("context")
         elif does in ("pin", "tune"):
             self._window.workers.open()
-        elif does in ("make room", "reload", "replace", "relieve", "rebalance"):
+        elif does == "repin":
+            self._run(PinWorkers(self._parts.bridge.new_id(), finding.action.target))
+        elif does == "replace" and (placement := self._placement()) is not None:
+            self._run(ApplyPlacement(self._parts.bridge.new_id(), placement))
+        elif does in ("make room", "reload", "relieve", "rebalance"):
             self._window.show_page(PLACEMENT)
         elif does == "verify":
             self._window.show_notice(
                 tr("Window", "Compare the file's SHA-256 with the one its page tells, or get the file again.")
             )
+
+    def _placement(self) -> Placement | None:
+        """As the loaded model lies."""
+        model = self._parts.bridge.state.model
+        return None if model is None else model.placement
+
+    def _run(self, command: PinWorkers | ApplyPlacement) -> None:
+        """Puts back what others have moved; what the engine refuses is told in its words."""
+        Op(self._parts.bridge, command).failure(lambda event: self._window.show_notice(event.message)).run()

@@ -22,13 +22,14 @@ from engine.hardware.snapshot import (
     why,
 )
 from engine.hardware.topology import Core, CpuFacts, L3Group, Node, PciGpu, Topology
-from engine.hardware.work import DeviceWork, EngineSample, OpTime, TokenTrace, TraceKind, TraceSpan
+from engine.hardware.work import Astray, DeviceWork, EngineSample, OpTime, StrayWorker, TokenTrace, TraceKind, TraceSpan
 from engine.placement.options import KvType, LoadOptions, NodeChoice, StreamExperts
 from engine.placement.placement import Placement
 from engine.sampling.params import RANGES, SamplingParams
 
 __all__ = [
     "RANGES",
+    "Astray",
     "ChatMessage",
     "Core",
     "CoreSample",
@@ -64,6 +65,7 @@ __all__ = [
     "RequestId",
     "SamplingParams",
     "SensorCost",
+    "StrayWorker",
     "StreamExperts",
     "ThreadSample",
     "TokenTrace",

@@ -56,7 +56,7 @@ def filled(home: Placement, spec: ModelSpec, estimator: Estimator, judge: Judge)
     for n in range(1, len(gpus)):  # a model that fits on fewer GPUs is faster there
         if sum(one.capacity for one in gpus[:n]) > total:
             found = _over(gpus[:n], home, spec, estimator, judge)
-            if not any(where == Numa(0) for unit, where in found.units if unit.kind != "embed"):
+            if not any(isinstance(where, Numa) for unit, where in found.units if unit.kind != "embed"):
                 return found
     return _over(gpus, home, spec, estimator, judge) if gpus else home
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -75,17 +75,32 @@ def machine_fingerprint(machine: Machine) -> str:
 
 
 def nodes_of(root: Path, ram_bytes: int, ram_free: int) -> tuple[NodeInfo, ...]:
-    """The nodes that the system lists, with the cores this process may use; one with all of it where it lists no two."""
+    """The nodes with memory that the system lists, with the cores this process may use; one with all of it where it lists no two.
+
+    Cores of a node without memory count to the node whose memory is nearest.
+    """
     allowed = os.sched_getaffinity(0)
-    found = []
-    for path in sorted((root / "sys/devices/system/node").glob("node[0-9]*"), key=lambda one: int(one.name[4:])):
-        sizes = _meminfo(path / "meminfo")
-        if sizes is not None and sizes[0]:
-            cpus = tuple(sorted(_cpus(path / "cpulist") & allowed))
-            found.append(NodeInfo(int(path.name[4:]), "", *sizes, max(1, len(cpus)), cpus=cpus))
-    if len(found) < 2:
+    paths = sorted((root / "sys/devices/system/node").glob("node[0-9]*"), key=lambda one: int(one.name[4:]))
+    sizes = {path: found for path in paths if (found := _meminfo(path / "meminfo")) is not None and found[0]}
+    if len(sizes) < 2:
         return (NodeInfo(0, "", ram_bytes, ram_free, max(1, len(allowed))),)
-    return tuple(found)
+    cpus: dict[Path, set[int]] = {path: set() for path in sizes}
+    for path in paths:
+        cpus[path if path in sizes else _nearest(path, paths, sizes)] |= _cpus(path / "cpulist") & allowed
+    return tuple(
+        NodeInfo(int(path.name[4:]), "", *found, max(1, len(cpus[path])), cpus=tuple(sorted(cpus[path])))
+        for path, found in sizes.items()
+    )
+
+
+def _nearest(path: Path, paths: list[Path], among: Iterable[Path]) -> Path:
+    """Of the nodes at some paths the one nearest to that at `path`; paths: of all, in whose order it lists distances."""
+    try:
+        words = (path / "distance").read_text().split()
+    except OSError:
+        words = []
+    far = {other: int(word) for other, word in zip(paths, words, strict=False) if word.isdecimal()}
+    return min(among, key=lambda one: far.get(one, 255))
 
 
 def _meminfo(path: Path) -> tuple[int, int] | None:

@@ -145,6 +145,19 @@ class Topology:
         """Nodes with cores that this process may use."""
         return tuple(sorted({core.node for core in self.usable_cores}))
 
+    @property
+    def memory_nodes(self) -> tuple[int, ...]:
+        """Nodes whose memory this process may take; one whose size is not told counts."""
+        return tuple(one.node for one in self.nodes if one.allowed and one.memory_bytes != 0)
+
+    def memory_of(self, number: int) -> int:
+        """The node whose memory is nearest to the cores of a node: its own, unless it has none that this process may take."""
+        node, there = self.node(number), self.memory_nodes
+        if node is None or number in there or not there:
+            return number
+        far = dict(zip((one.node for one in self.nodes), node.distances, strict=False))
+        return min(there, key=lambda one: (far.get(one, max(far.values(), default=0)), one))
+
     def node(self, number: int) -> Node | None:
         """The node with this number."""
         return next((one for one in self.nodes if one.node == number), None)

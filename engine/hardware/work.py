@@ -70,6 +70,24 @@ class TokenTrace:
 
 
 @dataclass(frozen=True, slots=True)
+class Astray:
+    """Of the sampled pages of a model: the share, 0..1, that lies on another node of memory than the placement wants. meant,
+    found: the node that most of them should be on, and the one that most of these are on; None where none is astray."""
+
+    share: float
+    meant: int | None = None
+    found: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StrayWorker:
+    """A worker that may run elsewhere than on the processor it was pinned to. cpu: that one; allowed: where it may run now."""
+
+    cpu: int
+    allowed: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class EngineSample:
     """What the engine did in the last period_s. time_s is monotonic.
 
@@ -78,6 +96,7 @@ class EngineSample:
     ops: of the last decode step that was measured op by op; trace: where its time went.
     n_waiting: requests that wait for their turn. prompt_done of prompt_tokens: of the prompts that are being read, 0: none is.
     n_invalid: steps that ended in values that are no numbers; n_repeated: the longest run of one token at the end of an answer.
+    astray: of pages, by the last look, None on one node or where it cannot be told; strays: workers that others have moved.
     """
 
     time_s: float
@@ -101,3 +120,5 @@ class EngineSample:
     prompt_done: int = 0
     n_invalid: int = 0
     n_repeated: int = 0
+    astray: Astray | None = None
+    strays: tuple[StrayWorker, ...] = ()

@@ -37,8 +37,8 @@ def shares_of(machine: Machine, gbps: Mapping[int, float] | None = None) -> Spli
 
 
 def over_nodes(placement: Placement, machine: Machine, gbps: Mapping[int, float] | None = None) -> Placement:
-    """The placement with everything that lies on the first node of several spread over all of them. gbps: see `shares_of`."""
-    split = shares_of(machine, gbps)
+    """The placement with everything that lies on one node spread over all that have memory and cores. gbps: see `shares_of`."""
+    placement, split = at_home(placement, machine), shares_of(machine, gbps)
     if split is None or placement.spreads or placement.nodes != (split.nodes[0],):
         return placement
     turns = Interleave(split.nodes)
@@ -46,6 +46,14 @@ def over_nodes(placement: Placement, machine: Machine, gbps: Mapping[int, float]
         (unit, split if unit.kind in _SPLIT_KINDS else turns) for unit, device in placement.units if isinstance(device, Numa)
     )
     return replace(placement, spreads=tuple(spreads))
+
+
+def at_home(placement: Placement, machine: Machine) -> Placement:
+    """The placement of who knows one CPU, numa0, where that node lacks memory or cores: on the first that has both."""
+    home = next((one.node for one in machine.nodes if one.cpus), machine.nodes[0].node)
+    if home == 0 or placement.spreads or placement.nodes != (0,):
+        return placement
+    return replace(placement, units=tuple((unit, Numa(home) if isinstance(one, Numa) else one) for unit, one in placement.units))
 
 
 def with_spread(placement: Placement, units: Iterable[UnitId], spread: Spread | None) -> Placement:

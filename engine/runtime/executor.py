@@ -14,7 +14,7 @@ from engine.program.plan import Lane, Plan
 from engine.runtime.buckets import pick
 from engine.runtime.choices import StepChoices
 from engine.runtime.cpu_programs import CpuPrograms, not_finite, refused
-from engine.runtime.measured import Crossed, StepTimes, cpu_part
+from engine.runtime.measured import Crossed, StepTimes, cpu_part, node_parts, room_for
 from engine.runtime.pool_keeper import PoolKeeper
 from engine.runtime.residency import Holding
 from engine.runtime.source import ModelSource
@@ -104,6 +104,8 @@ class Executor:
         assert chosen is not None
         logits = np.empty((len(batch.out_rows), self._n_vocab), np.float32)
         times = np.zeros(chosen.program.n_ops, np.int64) if self.profile or self.measure else None
+        teams = self._cpu.teams if self.measure else None
+        spent = room_for(teams)
         n_seqs, use = len(batch.block_tables), batch.states
         if self._states.n_slots and use is None:
             use = self._states.own(n_seqs)
@@ -119,6 +121,7 @@ class Executor:
                 self._abort,
                 times,
                 use,
+                worker_ns=spent,
             )
         except ValueError as error:
             raise refused(error) from error
@@ -129,7 +132,8 @@ class Executor:
             ended = time.monotonic_ns()
             part, ops = cpu_part(chosen.lane, times)
             piece = cpu_piece(chosen.lane, 0, len(chosen.lane.ops), times, ended)
-            self.measured = StepTimes((part,), ops, Stamps(ended - round(self.last_step_s * 1e9), ended, (piece,)))
+            parts = (part,) if teams is None or spent is None else node_parts(teams, spent, self.last_step_s)
+            self.measured = StepTimes(parts, ops, Stamps(ended - round(self.last_step_s * 1e9), ended, (piece,)))
         if aborted:
             raise Cancelled("the step was stopped")
         if bad_op >= 0:

@@ -141,14 +141,13 @@ class GpuExecutor:
         if self._states.n_slots and states is None:
             states = self._states.own(n_seqs)
         bound = self._binder.bind(index, shape, beside=fixed)
-        room = self._rooms.take(n_out if bound.outputs is None else bound.outputs.n_out)
-        work = _Work(index, batch, states, room)
+        work = _Work(index, batch, states, self._rooms.take(n_out if bound.outputs is None else bound.outputs.n_out))
         if self.warmer.is_due(index, bound):
             self.warmer.make_ready(index, bound)
         bound.host.fill(batch, states)
         if self.pools is not None:
             self.pools.begin()
-        self._timing = Timing(0 if (lane := self._cpu_lane(index)) is None else len(lane.ops)) if self.measure else None
+        self._timing = Timing(self._cpu_lane(index), None if self._cpu is None else self._cpu.teams) if self.measure else None
         started = time.perf_counter()
         try:
             if bound.meeting is None:
@@ -337,6 +336,7 @@ class GpuExecutor:
                 end=end,
                 handoff=handoff,
                 let_go=None if handoff is None else DRIVER.lock,
+                worker_ns=None if self._timing is None else self._timing.worker_ns,
             )
         except ValueError as error:
             raise refused(error) from error

@@ -11,10 +11,11 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.graph.ops import Buffer
-from engine.placement.placement import Gpu
+from engine.placement.placement import Gpu, Numa
 from engine.program.lane_transfer import LaneRecv, LaneSend
 from engine.program.plan import Lane, Plan
 from engine.runtime.stamps import I64, Beside, CardStamps, Piece, Stamps, cpu_piece
+from engine.runtime.teams import Teams
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,24 @@ def cpu_part(lane: Lane, times: npt.NDArray[np.int64]) -> tuple[PartTime, tuple[
     device, waiting = str(lane.device), float(sums[-1])
     ops = tuple((device, name, float(seconds)) for name, seconds in zip(kinds.names, sums, strict=False))
     return PartTime(device, float(sums.sum()) - waiting, waiting), ops
+
+
+def room_for(teams: Teams | None) -> I64 | None:
+    """[n_workers] for their times, where they are teams of several nodes."""
+    return None if teams is None or len(teams.nodes) < 2 else np.zeros(len(teams.of), np.int64)
+
+
+def node_parts(teams: Teams, worker_ns: npt.NDArray[np.int64], total_s: float) -> tuple[PartTime, ...]:
+    """The part of each node of memory: its workers' time at tasks, the mean of them, and for the rest they wait for others.
+
+    worker_ns: [n_workers].
+    """
+    of = np.array(teams.of, np.intp)
+    means = 1e-9 * np.bincount(of, worker_ns, len(teams.nodes)) / np.bincount(of, minlength=len(teams.nodes))
+    return tuple(
+        PartTime(str(Numa(node)), min(float(mean), total_s), max(0.0, total_s - float(mean)))
+        for node, mean in zip(teams.nodes, means, strict=True)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,11 +127,16 @@ def _row_bytes(buffers: tuple[Buffer, ...]) -> int:
 
 
 class Timing:
-    """Collects the times of one step, which begins now. cpu_ns: for the program of the CPU's lane, by op."""
+    """Collects the times of one step, which begins now. cpu: the CPU's lane, None: it has none; teams: who does it.
 
-    def __init__(self, n_ops: int) -> None:
+    cpu_ns: for its program, by op; worker_ns: by worker, where they are teams of several nodes, else None.
+    """
+
+    def __init__(self, cpu: Lane | None, teams: Teams | None = None) -> None:
         self.began_ns = time.monotonic_ns()
-        self.cpu_ns = np.zeros(n_ops, np.int64)
+        self.cpu_ns = np.zeros(0 if cpu is None else len(cpu.ops), np.int64)
+        self._teams = teams
+        self.worker_ns = room_for(teams)
         self.pieces: list[Piece] = []
         self._turns: list[tuple[str, float]] = []
 
@@ -137,10 +161,17 @@ class Timing:
         mine, ops = (None, ()) if cpu is None else cpu_part(cpu, self.cpu_ns)
         stamps = Stamps(self.began_ns, self.began_ns + round(total_s * 1e9), tuple(self.pieces), beside)
         if beside is None:
-            return StepTimes(in_turns(self._turns, total_s), ops, stamps)
+            return StepTimes(self._by_node(in_turns(self._turns, total_s), total_s), ops, stamps)
         waited_s = {str(beside.plan.lanes[card.lane].device): waited(beside.plan, card) for card in beside.cards}
         gpus = tuple(PartTime(device, max(0.0, total_s - seconds), seconds) for device, seconds in waited_s.items())
-        return StepTimes(gpus if mine is None else (mine, *gpus), ops, stamps)
+        return StepTimes(self._by_node(gpus if mine is None else (mine, *gpus), total_s), ops, stamps)
+
+    def _by_node(self, parts: tuple[PartTime, ...], total_s: float) -> tuple[PartTime, ...]:
+        """With a part for each node of memory in place of the CPU's."""
+        if self._teams is None or self.worker_ns is None:
+            return parts
+        cards = tuple(one for one in parts if not one.device.startswith("numa"))
+        return (*node_parts(self._teams, self.worker_ns, total_s), *cards)
 
 
 def waited(plan: Plan, card: CardStamps) -> float:

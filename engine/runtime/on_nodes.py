@@ -27,6 +27,8 @@ from kernels_pyx.executor import AbortFlag
 
 MOST_COPIED = 0.9
 """Of the memory that is free, so much may go to copies; a larger model stays in the system's cache of its file."""
+WELL_PLACED = 0.9
+"""Of the weights of a node: less is told."""
 MAPPED = (
     "The weights are more than nine tenths of the free memory: they stay in the system's cache of the file, which puts each page "
     "where it was first read."
@@ -68,7 +70,33 @@ def notes_of(source: ModelSource, spreading: Spreading | None, programs: CpuProg
     denied = (source.nodes.problem,) if source.nodes.problem else ()
     mapped = (MAPPED,) if spreading.weights is None and source.options.node_memory == "auto" else ()
     teams = None if programs is None else programs.teams
-    return (*(() if teams is None else teams.notes), *denied, *mapped)
+    crowded = () if spreading.weights is None else crowded_out(source.nodes, spreading.weights.meant)
+    return (*(() if teams is None else teams.notes), *denied, *mapped, *crowded)
+
+
+def crowded_out(memory: NodeMemory, places: Collection[Meant]) -> tuple[str, ...]:
+    """What lies on another node than it prefers, by the node that had no room for it; one sentence each."""
+    by_node: dict[int, list[Meant]] = {}
+    for one in places:
+        if len(one.nodes) == 1:
+            by_node.setdefault(one.nodes[0], []).append(one)
+    notes = []
+    for node, mine in sorted(by_node.items()):
+        report = memory.check(mine)
+        if report.share is None or report.share >= WELL_PLACED:
+            continue
+        total = sum(one.nbytes for one in mine)
+        others = " and ".join(f"node {other}" for other, n in sorted(report.by_node.items()) if other != node and n)
+        notes.append(
+            f"Memory node {node} had no room for {_megabytes((1 - report.share) * total)} of the {_megabytes(total)} of weights "
+            f"that are placed there: they lie on {others}, and its cores read them from afar. Free memory of node {node} and "
+            "apply the placement again, or place less there."
+        )
+    return tuple(notes)
+
+
+def _megabytes(n: float) -> str:
+    return f"{n / 1e6:,.0f} MB"
 
 
 def bring_to_nodes(

@@ -41,8 +41,8 @@ class Teams:
 
 
 def node_of_cpu(topology: Topology) -> dict[int, int]:
-    """The node of each processor."""
-    return {cpu: node.node for node in topology.nodes for cpu in node.cpus}
+    """The node whose memory each processor works on: its own, or the nearest one where its own has none."""
+    return {cpu: topology.memory_of(node.node) for node in topology.nodes for cpu in node.cpus}
 
 
 def teams_of(workers: WorkerPlan, nodes: Sequence[int], node_of: Mapping[int, int]) -> Teams:

@@ -81,13 +81,20 @@ class HoldingWatch:
 
 def sampled(places: Sequence[Meant], look: Callable[[Sequence[int]], list[int | None]] = nodes_of) -> PageReport:
     """Where some pages of these lie, and how many of them where they are meant to."""
+    known = sampled_nodes(places, look)
+    by_node = Counter(is_on for _, is_on in known)
+    return PageReport(len(known), sum(is_on in nodes for nodes, is_on in known), dict(sorted(by_node.items())))
+
+
+def sampled_nodes(
+    places: Sequence[Meant], look: Callable[[Sequence[int]], list[int | None]] = nodes_of
+) -> list[tuple[tuple[int, ...], int]]:
+    """(nodes it is meant to lie on, node it lies on) of some pages of these; without those of which nothing is told."""
     total = sum(one.nbytes for one in places)
     step = max(PAGE, total // SAMPLED_PAGES)
     wanted = [(one.nodes, one.address + at) for one in places for at in range(0, one.nbytes, step)]
     found = look([address for _, address in wanted])
-    known = [(nodes, is_on) for (nodes, _), is_on in zip(wanted, found, strict=True) if is_on is not None]
-    by_node = Counter(is_on for _, is_on in known)
-    return PageReport(len(known), sum(is_on in nodes for nodes, is_on in known), dict(sorted(by_node.items())))
+    return [(nodes, is_on) for (nodes, _), is_on in zip(wanted, found, strict=True) if is_on is not None]
 
 
 def known_bytes(model: LoadedModel) -> dict[Device, int]:

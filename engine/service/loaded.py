@@ -28,6 +28,7 @@ from engine.runtime.kv_cache import token_bytes
 from engine.runtime.loader import LoadedModel
 from engine.runtime.loader import load as load_weights
 from engine.service.holdings import HoldingWatch
+from engine.service.whereabouts import Whereabouts
 from engine.service.work_meter import WorkMeter
 from engine.session.generate import Session
 from engine.session.prompt import PromptBuilder
@@ -64,6 +65,7 @@ class Loaded:
     warming: threading.Thread
     prefill_chunk: int
     holding: HoldingWatch
+    where: Whereabouts
     meter: WorkMeter
     kv_bytes_per_token: int
 
@@ -77,6 +79,8 @@ class Loaded:
             prompt_tokens=queue.prompt_tokens,
             prompt_done=queue.prompt_done,
             n_repeated=queue.n_repeated,
+            astray=self.where.astray,
+            strays=self.where.strays,
         )
 
     def renew_session(self, emit: Callable[[Event], None]) -> None:
@@ -140,6 +144,7 @@ def load(
         warming=warming,
         prefill_chunk=model.chunk,
         holding=HoldingWatch(model),
+        where=Whereabouts(model),
         meter=meter,
         kv_bytes_per_token=sum(token_bytes(spec, options.k_type, options.v_type)),
     )

@@ -77,9 +77,11 @@ class State:
         self.look()
 
     def look(self) -> None:
-        """Looks at what the model holds, when that is due."""
+        """Looks at what the model holds, when that is due, and while somebody watches at where it is."""
         if self.loaded is not None:
             self.loaded.holding.look()
+            if self.feed is not None:
+                self.loaded.where.look()
 
     def work(self) -> EngineSample | None:
         """What the engine did since it was asked before; None without a model. Any thread."""

@@ -183,6 +183,7 @@ typedef struct {
     int64_t logits_stride;
     const int32_t *abort;       // not 0: stop at the next op
     int64_t *op_ns;             // NULL, or [n_ops]: wall nanoseconds of each op as the caller's thread saw it
+    int64_t *worker_ns;         // NULL, or [n_workers]: nanoseconds that each worker spent on tasks are added here
     int64_t first, end;         // the ops to run: a piece of the step, which goes on where the piece before left the arena
     const ld_handoff *handoff;  // how RECV and SEND meet others; NULL: the caller has seen to it and they do nothing
 

@@ -287,6 +287,7 @@ void ld_program_worker(void *program, int worker) {
     ld_ctx ctx = {.table = p->table, .attn = p->attn, .words = p->table->words, .state = p->state, .base = p->base,
                   .scratch = p->scratch + worker * p->scratch_stride};
     int64_t since = p->state->first, *times = worker ? NULL : p->state->op_ns, before = times ? now_ns() : 0;
+    int64_t *spent = p->state->worker_ns, mine_ns = 0;
     for (int64_t i = since; i < p->state->end; i++) {
         const ld_node *node = &p->nodes[i];
         int crosses = p->state->handoff && (node->op.kind == LD_OP_SEND || node->op.kind == LD_OP_RECV);
@@ -295,6 +296,7 @@ void ld_program_worker(void *program, int worker) {
             return;
         }
         hold *mine = ld_node_claims(node, ld_node_rows(node, p->state)) ? &p->holds[worker] : NULL;
+        int64_t began = spent ? now_ns() : 0;
         for (int64_t task; (task = take(p, i, worker)) >= 0;) {
             if (stopped(p)) {
                 give_up(p);
@@ -303,6 +305,7 @@ void ld_program_worker(void *program, int worker) {
             if (mine) __atomic_store_n(&mine->task, (uint64_t)(i + 1) << 32 | (uint64_t)task, __ATOMIC_RELEASE);
             do_task(p, &ctx, i, task, mine);
         }
+        if (spent) mine_ns += now_ns() - began;
         if (p->nodes[i].op.flags & LD_F_SYNC) {
             if (!wait_done(p, &ctx, worker, since, i, 0)) {
                 give_up(p);
@@ -321,6 +324,7 @@ void ld_program_worker(void *program, int worker) {
             before = now;
         }
     }
+    if (spent) spent[worker] += mine_ns;
 }
 
 void ld_bad_value(ld_ctx *ctx, const ld_node *node) {

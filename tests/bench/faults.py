@@ -15,132 +15,22 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
-from app.ops.diagnosis_facts import DiagnosisFacts
-from engine.advice.diagnosis.diagnostician import Diagnostician
-from engine.advice.diagnosis.finding import Finding
-from engine.advice.diagnosis.window import Reading
-from engine.api.commands import Cancel, Generate, PinWorkers, WatchSensors
-from engine.api.events import Counters, Event, Sensors
-from engine.api.values import HardwareSnapshot, LoadOptions, RequestId, SamplingParams
+from engine.api.commands import Cancel, Generate, PinWorkers
+from engine.api.values import LoadOptions, RequestId
 from engine.gguf.reader import read_gguf
-from engine.hardware.topology_read import topology
 from engine.service.sensor_feed import SensorFeed
 from tests.helpers.models import need_included_model
 from tests.helpers.nvml import Cards, build
-from tests.helpers.recorder import Recorder, new_id
-
-WITHIN_S = 15.0
-HEALTHY_S = 13.0
-"""A whole window and more: what is true of this machine anyway has been said by then."""
-PERIOD_S = 1.0
-ANSWER = SamplingParams(temperature=0.8, max_tokens=1000, seed=7)
-
-
-@dataclass(frozen=True, slots=True)
-class Named:
-    """What was said first, after how many seconds. before: what was said already when the fault began."""
-
-    rule: str
-    seconds: float
-    sentence: str
-    before: tuple[str, ...] = ()
-
-
-class Watched:
-    """A diagnosis that follows an engine or a feed. shown: (seconds since the mark, findings) whenever they changed."""
-
-    def __init__(self) -> None:
-        self.facts, self.doctor = DiagnosisFacts(), Diagnostician()
-        self.shown: list[tuple[float, tuple[Finding, ...]]] = []
-        self.prompt = "Once upon a time"
-        self.current: list[RequestId] = []
-        self.known: set[tuple[str, str]] = set()
-        self._snapshot: HardwareSnapshot | None = None
-        self._lock = threading.Lock()
-        self.mark_s = time.monotonic()
-
-    def mark(self) -> None:
-        """The fault begins now. What is said already is of this machine and not of the fault: it is left out from here on."""
-        with self._lock:
-            self.known |= {one.key for one in self.doctor.findings}
-            self.mark_s, self.shown = time.monotonic(), []
-
-    def take(self, event: Event) -> None:
-        """Any thread."""
-        with self._lock:
-            if self.facts.take(event):
-                self.doctor.forget()
-            if isinstance(event, Sensors):
-                if self._snapshot is not None:
-                    self._push(None)
-                self._snapshot = event.snapshot
-            elif isinstance(event, Counters):
-                self._push(event)
-
-    def _push(self, counters: Counters | None) -> None:
-        snapshot, self._snapshot = self._snapshot, None
-        if snapshot is None:
-            return
-        if self.facts.now.topology is None:
-            self.facts.now = replace(self.facts.now, topology=topology())
-        found = self.doctor.push(Reading(snapshot, None if counters is None else counters.sample), self.facts.now)
-        self.facts.watch(self.doctor.window)
-        self.shown.append((time.monotonic() - self.mark_s, found))
-
-    def first(self, within_s: float = WITHIN_S) -> Named:
-        """What was said first after the mark; waits for it."""
-        while time.monotonic() - self.mark_s < within_s:
-            with self._lock:
-                for at, found in self.shown:
-                    new = [one for one in found if one.key not in self.known]
-                    if new:
-                        return Named(new[0].id, at, new[0].sentence, tuple(sorted(one for one, _ in self.known)))
-            time.sleep(0.05)
-        return Named("nothing", within_s, "", tuple(sorted(one for one, _ in self.known)))
-
-
-@contextmanager
-def answering(
-    options: LoadOptions | None = None, path: Path | None = None, healthy_s: float = HEALTHY_S
-) -> Iterator[tuple[Recorder, Watched]]:
-    """A model that answers without end, and the diagnosis beside it, which has heard enough of how it is in health."""
-    watched = Watched()
-    with Recorder() as recorder:
-        recorder.engine.subscribe(watched.take)
-        recorder.load(path or need_included_model(), options or LoadOptions(n_ctx=2048))
-        warm = Generate(new_id(), prompt="A", sampling=SamplingParams(temperature=0.0, max_tokens=8))
-        recorder.finished(warm)
-        recorder.engine.submit(WatchSensors(new_id("watch"), PERIOD_S))
-        ended = threading.Event()
-
-        def keep() -> None:
-            while not ended.is_set():
-                request = Generate(new_id("keep"), prompt=watched.prompt, sampling=ANSWER, ignore_eog=True)
-                recorder.engine.submit(request)
-                watched.current.append(request.request_id)
-                with suppress(AssertionError):
-                    recorder.end_of(request.request_id)
-
-        thread = threading.Thread(target=keep, daemon=True)
-        thread.start()
-        time.sleep(healthy_s)
-        watched.mark()
-        try:
-            yield recorder, watched
-        finally:
-            ended.set()
-            for one in watched.current[-1:]:
-                recorder.engine.submit(Cancel(new_id("cancel"), one))
-            thread.join(10)
+from tests.helpers.recorder import new_id
+from tests.helpers.watched import ANSWER, HEALTHY_S, PERIOD_S, WITHIN_S, Named, Watched, answering
 
 
 @contextmanager
@@ -157,21 +47,21 @@ def busy(cpus: tuple[int, ...]) -> Iterator[None]:
 
 
 def contention() -> Named:
-    with answering() as (_, watched), busy(tuple(sorted(os.sched_getaffinity(0)))[:1]):
+    with answering(need_included_model()) as (_, watched), busy(tuple(sorted(os.sched_getaffinity(0)))[:1]):
         watched.mark()
         return watched.first()
 
 
 def crowd() -> Named:
     n = 2 * len(os.sched_getaffinity(0))
-    with answering() as (recorder, watched):
+    with answering(need_included_model()) as (recorder, watched):
         watched.mark()
         recorder.engine.submit(PinWorkers(new_id("pin"), str(n)))
         return watched.first()
 
 
 def long_context() -> Named:
-    with answering() as (recorder, watched):
+    with answering(need_included_model()) as (recorder, watched):
         watched.mark()
         watched.prompt = "word " * 1750
         recorder.engine.submit(Cancel(new_id("cancel"), watched.current[-1]))
@@ -179,7 +69,7 @@ def long_context() -> Named:
 
 
 def queue() -> Named:
-    with answering(LoadOptions(n_ctx=512)) as (recorder, watched):
+    with answering(need_included_model(), LoadOptions(n_ctx=512)) as (recorder, watched):
         watched.mark()
         for _ in range(6):
             recorder.engine.submit(Generate(new_id("more"), prompt="Tell me more", sampling=ANSWER, ignore_eog=True))
@@ -197,7 +87,7 @@ def damaged_weight(healthy_s: float = HEALTHY_S) -> Named:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "damaged.gguf"
         shutil.copy(need_included_model(), path)
-        with answering(path=path, healthy_s=healthy_s) as (_, watched):
+        with answering(path, healthy_s=healthy_s) as (_, watched):
             file = read_gguf(path)
             tensor = next(one for name, one in file.tensors.items() if name.startswith("blk.7.ffn_down"))
             watched.mark()
@@ -223,7 +113,7 @@ def disk() -> Named:
             path = Path(folder) / "model.gguf"
             shutil.copy(need_included_model(), path)
             os.sync()
-            with answering(path=path) as (_, watched):
+            with answering(path) as (_, watched):
                 nbytes = path.stat().st_size
                 # Short of memory, the engine first gives back what it took of the weights: they are the file's pages then.
                 full = _written(group)
@@ -288,7 +178,7 @@ FAULTS: dict[str, tuple[str, Callable[[], Named]]] = {
 
 def healthy(seconds: float) -> list[tuple[float, str]]:
     """What is said while nothing is wrong; limits that are reached are no alarm."""
-    with answering() as (_, watched):
+    with answering(need_included_model()) as (_, watched):
         time.sleep(seconds)
         return [(round(at, 1), one.id) for at, found in watched.shown for one in found if one.is_alarm]
 

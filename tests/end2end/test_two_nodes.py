@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -27,6 +27,7 @@ from engine.placement.placement import Gpu, Numa, Placement, WorkerPlan
 from engine.placement.spread import Interleave, Split, even
 from engine.runtime import node_weights
 from engine.runtime.loader import LoadedModel, load
+from engine.runtime.node_memory import Meant, NodeMemory, PageReport
 from engine.runtime.node_weights import NodeWeights
 from engine.runtime.repin import repin
 from engine.runtime.residency import Residency
@@ -190,6 +191,49 @@ def test_what_moves_to_another_node_is_the_same_memory_and_goes_back_when_the_mo
         assert there(model).nodes == (1,) and (model.step(batch(ids)) == truth).all()
 
 
+def test_the_same_placement_again_sends_back_what_others_have_moved(monkeypatch: pytest.MonkeyPatch) -> None:
+    with loaded("qwen2moe") as model:
+        placement, sent = there(model), list[tuple[int, int]]()
+        stored = weights_of(model).held.values()
+        meant = {(one.address, one.nodes[0]) for one in stored if len(one.nodes) == 1}
+        lies_on = {"right": True}
+
+        def check(_: NodeMemory, places: Sequence[Meant]) -> PageReport:
+            return PageReport(10, 10 if lies_on["right"] else 5)
+
+        def bind(_: NodeMemory, address: int, _n: int, nodes: Sequence[int], *, move: bool = False) -> bool:
+            sent.extend([(address, node) for node in nodes] if move else [])
+            return True
+
+        monkeypatch.setattr(NodeMemory, "check", check)
+        monkeypatch.setattr(NodeMemory, "bind", bind)
+        model.move(placement)
+        assert not sent
+        lies_on["right"] = False
+        model.move(placement)
+        assert there(model) == placement and meant <= set(sent)
+
+
+def test_each_node_tells_how_long_it_computed() -> None:
+    with loaded("qwen2moe") as model:
+        ids = golden("qwen2moe").ids("short")
+        model.step(batch(ids))
+        runner = model.executor
+        assert runner is not None
+        runner.measure = True
+        model.step(batch(ids[-1:], len(ids)))
+        assert runner.measured is not None
+        parts = {one.device: one for one in runner.measured.parts}
+        assert sorted(parts) == ["numa0", "numa1"]
+        assert all(0 < one.computing_s <= runner.last_step_s for one in parts.values())
+        model.move(on(there(model), lambda unit: 1))
+        runner = model.executor
+        assert runner is not None
+        runner.measure = True
+        model.step(batch(ids[-1:], len(ids)))
+        assert runner.measured is not None and [one.device for one in runner.measured.parts] == ["numa1"]
+
+
 def test_files_name_nodes_and_spreads(tmp_path: Path) -> None:
     ids = golden("qwen2moe").ids("short")
     with loaded("qwen2moe") as model:
@@ -234,6 +278,12 @@ def test_a_gpu_beside_two_nodes(name: str, monkeypatch: pytest.MonkeyPatch) -> N
         assert there(model).nodes == (0, 1) and Gpu(0) in there(model).devices and teams(model) == (0, 1)
         start, found = there(model), model.step(batch(ids))
         assert np.abs(found[-1] - golden(name).logits("short")[-1]).max() < 2e-3
+        runner = model.executor
+        assert runner is not None
+        runner.measure = True
+        model.step(batch(ids[-1:], len(ids)))
+        assert runner.measured is not None
+        assert sorted(one.device for one in runner.measured.parts) == ["gpu0", "numa0", "numa1"]
         homes = on(start, lambda unit: max(0, unit.layer) % 2)
         half = tuple((unit, device if unit.layer == 1 else dict(start.units)[unit]) for unit, device in homes.units)
         for target in (homes, replace(start, units=half, spreads=()), start):

@@ -23,6 +23,8 @@ MODULES = (
 )
 NEEDED = ("apt-get", "apt-cache", "dpkg", "dpkg-query", "mke2fs", "ldd")
 DISK_MIB = 640
+APP = ("app/__init__.py", "app/ops/__init__.py", "app/ops/diagnosis_facts.py")
+"""Of the application what the diagnosis needs, without Qt."""
 _INIT = """#!/bin/busybox sh
 /bin/busybox mount -t proc proc /proc
 /bin/busybox mount -t sysfs sysfs /sys
@@ -31,8 +33,10 @@ for module in /modules/*.ko; do /bin/busybox insmod $module; done
 /bin/busybox mount -t ext4 /dev/vda /disk
 for folder in proc sys dev; do /bin/busybox mount --move /$folder /disk/$folder; done
 export PYTHONPATH={root} PYTHONDONTWRITEBYTECODE=1 LAYERDECK_GPU=none HOME=/tmp
-exec /bin/busybox chroot /disk {python} -W ignore -m tests.numa_guest.guest
+/bin/busybox chroot /disk {python} -W ignore -m tests.numa_guest.${{GUEST_PART:-guest}}
+/bin/busybox poweroff -f
 """
+"""The shell stays the first program: what other programs leave behind becomes its child, and not that of what is tested."""
 
 
 class Missing(Exception):
@@ -114,12 +118,14 @@ def _newc(number: int, name: str, mode: int, data: bytes) -> bytes:
 
 
 def disk(to: Path, stage: Path, models: Sequence[Path], busybox: Path) -> None:
-    """An ext4 image with Python, numpy, psutil, this checkout and some models, each where it is here; models in /models."""
+    """An ext4 image with Python, what the engine imports and this checkout, each where it is here, and some models in /models."""
     shutil.rmtree(stage, ignore_errors=True)
     for folder in ("proc", "sys", "dev", "tmp", "models"):
         (stage / folder).mkdir(parents=True)
     for name in ("engine", "kernels_pyx", "tests", "resources"):
         _copy(ROOT / name, stage, lambda folder, names: [one for one in names if one in ("__pycache__", "c", "app", "golden")])
+    for name in APP:
+        _copy(ROOT / name, stage)
     for path in models:
         shutil.copy(path, stage / "models")
     _python(stage)
@@ -131,15 +137,18 @@ def disk(to: Path, stage: Path, models: Sequence[Path], busybox: Path) -> None:
 
 
 def _python(stage: Path) -> None:
+    import jinja2
+    import markupsafe
     import numpy
     import platformdirs
     import psutil
+    import tokenizers
 
     base = Path(sys.base_prefix).resolve()
     skip = ("site-packages", "test", "idlelib", "tkinter", "__pycache__", "ensurepip", "turtledemo", "config-*")
     library = f"lib/python{sys.version_info.major}.{sys.version_info.minor}"
     _copy(base / library, stage, shutil.ignore_patterns(*skip))
-    for package in (numpy, psutil, platformdirs):
+    for package in (numpy, psutil, platformdirs, jinja2, markupsafe, tokenizers):
         folder = Path(str(package.__file__)).parent
         _copy(folder, stage, shutil.ignore_patterns("tests", "__pycache__", "*.pyi"))
     libraries = Path(str(numpy.__file__)).parents[1] / "numpy.libs"

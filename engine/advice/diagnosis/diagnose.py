@@ -16,6 +16,7 @@ EXPLAINS: dict[str, frozenset[str]] = {
     "R-THERM-G": frozenset({"R-GPU-BOUND", "R-POWER"}),
     "R-BRAKE": frozenset({"R-GPU-BOUND", "R-POWER", "R-THERM-G"}),
     "R-CONT": frozenset({"R-CPU-EFF", "R-IMB"}),
+    "R-PIN": frozenset({"R-SMT", "R-CPU-EFF", "R-IMB"}),
     "R-SMT": frozenset({"R-CPU-EFF", "R-IMB"}),
     "R-NUMA-1": frozenset({"R-IMB", "R-CPU-EFF"}),
     "R-PCIE-W": frozenset({"R-XFER", "R-PCIE-G"}),

@@ -15,10 +15,13 @@ misplaced: the same machine can do more, arranged otherwise. capacity: its limit
 ORDER: tuple[Level, ...] = ("fatal", "wrong", "external", "misplaced", "capacity", "note")
 """What is said first comes first."""
 
-Does = Literal["none", "reload", "verify", "relieve", "rebalance", "replace", "make room", "tune", "pin", "doctor", "context"]
+Does = Literal[
+    "none", "reload", "verify", "relieve", "rebalance", "replace", "make room", "tune", "pin", "repin", "doctor", "context"
+]
 """What the button does. relieve: moves work off `device` onto cards, as a preview. rebalance: looks for the best placement, as a
-preview. replace: loads the placement anew where it should lie. make room: moves work off the full card `device`, as a preview.
-verify: reads the file and compares its checksum. tune, pin: the workers. doctor: the check that `target` names."""
+preview. replace: sends what lies elsewhere to where the placement wants it. make room: moves work off the full card `device`,
+as a preview. verify: reads the file and compares its checksum. tune, pin: the workers; repin: those of now, on the processors
+that `target` lists. doctor: the check that `target` names."""
 
 PREVIEWS: frozenset[Does] = frozenset({"relieve", "rebalance", "make room", "reload"})
 """These propose a placement and change nothing by themselves."""
@@ -26,7 +29,7 @@ PREVIEWS: frozenset[Does] = frozenset({"relieve", "rebalance", "make room", "rel
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """One button. text: its words, "" for none. device: what it is about, as `gpu1`; target: the id of a check."""
+    """One button. text: its words, "" for none. device: what it is about, as `gpu1`; target: the id of a check, or processors."""
 
     does: Does = "none"
     text: str = ""

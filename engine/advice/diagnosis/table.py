@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from engine.advice.diagnosis.rule import Rule
-from engine.advice.diagnosis.rules import context, cpu, device, gpu, link, memory, numa, thermal
+from engine.advice.diagnosis.rules import context, cpu, device, gpu, link, memory, numa, strays, thermal
 
 RULES: tuple[Rule, ...] = (
     Rule("R-LOST", "fatal", device.lost, needs_fresh=False, at_once=True),
@@ -23,6 +23,7 @@ RULES: tuple[Rule, ...] = (
     Rule("R-CLK", "external", thermal.saving),
     Rule("R-SENS", "external", device.silent, needs_fresh=False),
     Rule("R-FRAG", "misplaced", memory.fragmented),
+    Rule("R-PIN", "misplaced", strays.strayed),
     Rule("R-SMT", "misplaced", cpu.crowded),
     Rule("R-NUMA-1", "misplaced", numa.elsewhere),
     Rule("R-NUMA-2", "misplaced", numa.far_card),

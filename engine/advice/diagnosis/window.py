@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from engine.api.values import CoreSample, DeviceWork, EngineSample, GpuSample, HardwareSnapshot, ModelInfo, Topology
+from engine.api.values import Astray, CoreSample, DeviceWork, EngineSample, GpuSample, HardwareSnapshot, ModelInfo, Topology
 
 SPAN_S = 10.0
 LEAST_READINGS = 4
@@ -13,6 +13,8 @@ LEAST_READINGS = 4
 STALE_S = 2.0
 """A reading may be so much older than the time between readings."""
 CARD_STALE_S = 3.0
+DISTURBED_PERCENT = 3.0
+"""Of time for which workers were ready and had no core."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,6 +224,13 @@ class Window:
         """Bytes a second that a device read while it computed."""
         return self.works_mean(lambda one: None if (work := device_of(one, device)) is None else work.read_bytes_per_s)
 
+    @property
+    def astray(self) -> Astray | None:
+        """How much of the model lies on other nodes of memory than it should, by the last look; None where that is not told."""
+        found = self.works[-1].astray if self.works else None
+        share = self.facts.off_node_share
+        return Astray(share) if found is None and share is not None else found
+
     # --- the machine -------------------------------------------------------------------------------------------------
 
     @property
@@ -245,6 +254,22 @@ class Window:
             percent for core in snapshot.cores for cpu, percent in zip(core.cpus, core.use_percent, strict=False) if cpu in wanted
         ]
         return sum(found) / len(found) if found else None
+
+    def is_disturbed(self, node: str) -> bool:
+        """Whether the workers of `numa1` take long because others have their cores, or have moved them: not for their part."""
+        topology = self.facts.topology
+        if self.works and self.works[-1].strays:
+            return True
+        if topology is None:
+            return False
+        cpus = frozenset(cpu for core in topology.cores if f"numa{topology.memory_of(core.node)}" == node for cpu in core.cpus)
+
+        def of(snapshot: HardwareSnapshot) -> float | None:
+            mine = [one.waiting_percent for one in snapshot.process.threads if one.cpu in cpus]
+            return sum(mine) / len(mine) if mine else None
+
+        waited = self.mean(of)
+        return waited is not None and waited >= DISTURBED_PERCENT
 
     def worker_cores(self, snapshot: HardwareSnapshot) -> tuple[CoreSample, ...]:
         """The cores that workers run on."""

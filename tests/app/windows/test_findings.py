@@ -14,7 +14,7 @@ from app.windows.findings_controller import FindingsController
 from app.windows.placement_parts import make_placement
 from app.windows.workers_window import WorkersWindow
 from engine.advice.diagnosis.finding import Action, Finding, Gain
-from engine.api.commands import ApplyPlacement
+from engine.api.commands import ApplyPlacement, PinWorkers
 from engine.api.pure import Gpu, Placement, machine_of
 from tests.app.windows.conftest import Stage
 from tests.helpers.fake_engine import model_info
@@ -84,4 +84,24 @@ def test_a_finding_about_workers_opens_the_choice_of_cores(
     controller.strip.show_findings((Finding("R-CONT", "external", "cc uses a core.", "why", Action(does, "Choose other cores")),))
     controller.strip.row(0).button.click()
     assert stage.window.findChild(WorkersWindow) is not None
+    assert stage.window.doors["monitors"].is_page(stage.window._stack.currentWidget())
+
+
+def test_buttons_put_back_what_others_have_moved(stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, loaded = placed(stage, tmp_path, monkeypatch)
+    controller = findings_of(stage)
+    stage.window.show_page("monitors")
+    assert controller.strip is not None
+    controller.strip.show_findings(
+        (
+            Finding("R-NUMA-1", "misplaced", "48 % are elsewhere.", "why", Action("replace", "Place it again")),
+            Finding("R-PIN", "misplaced", "A worker was moved.", "why", Action("repin", "Pin it again", target="0-3")),
+        )
+    )
+    for row in (0, 1):
+        controller.strip.row(row).button.click()
+    stage.qtbot.waitUntil(lambda: len([one for one in stage.engine.commands if isinstance(one, PinWorkers)]) == 1)
+    (applied,) = [one for one in stage.engine.commands if isinstance(one, ApplyPlacement)]
+    (pinned,) = [one for one in stage.engine.commands if isinstance(one, PinWorkers)]
+    assert applied.placement == loaded and pinned.cpus == "0-3"
     assert stage.window.doors["monitors"].is_page(stage.window._stack.currentWidget())

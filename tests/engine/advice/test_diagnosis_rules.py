@@ -12,6 +12,7 @@ from engine.advice.diagnosis.rule import Rule
 from engine.advice.diagnosis.table import RULES
 from engine.advice.diagnosis.window import Facts, Invalid, Lost, Pace, Refused, Window
 from engine.api.values import (
+    Astray,
     CoreSample,
     CpuSample,
     DiskSample,
@@ -21,7 +22,9 @@ from engine.api.values import (
     HoldingInfo,
     PressureSample,
     ProcessSample,
+    StrayWorker,
 )
+from engine.hardware.topology import Node
 from tests.helpers.windows import (
     GB,
     N_CORES,
@@ -78,9 +81,20 @@ def starved_work(i: int) -> EngineSample:
 
 
 TWO = topology(2)
+FAR_MEMORY = replace(topology(), nodes=(*topology().nodes, Node(1, (), 64 * GB, (28, 10))))
+"""A second node of memory alone."""
 NODES = (device("numa0", 0.9), device("numa1", 0.3))
 EVEN = (device("numa0", 0.5), device("numa1", 0.45))
 MAPPED = replace(info(), holdings=(HoldingInfo("numa0", "weights", 87 * GB, mapped=True),))
+
+
+def hog(i: int) -> HardwareSnapshot:
+    """Another program on all cores of the second node, where workers get half of each."""
+    busy = tuple(
+        replace(thread(n), cpu_percent=97.0 if n < 4 else 50.0, waiting_percent=0.5 if n < 4 else 47.0) for n in range(8)
+    )
+    return snapshot(i, use=99.0, process=ProcessSample(5.9, busy, (ForeignProcess("ffmpeg", 2.0),)))
+
 
 FIRES: list[tuple[str, Window]] = [
     ("R-LOST", window(known=facts(lost=Lost("gpu1", "14:02", "Xid 79")))),
@@ -119,11 +133,15 @@ FIRES: list[tuple[str, Window]] = [
     ("R-PCIE-G", window(with_cards(card(link_generation=1)), hybrid(0.4, 0.5), facts(1))),
     ("R-XFER", window(with_cards(card()), hybrid(0.4, 0.3, trace=trace(transfer=15.5)), facts(1))),
     ("R-NUMA-1", window(works=lambda i: work(i, EVEN), known=facts(topology=TWO, off_node_share=0.28))),
+    ("R-NUMA-1", window(works=lambda i: work(i, EVEN, astray=Astray(0.48, 1, 0)), known=facts(topology=TWO))),
+    ("R-NUMA-1", window(works=lambda i: work(i, astray=Astray(0.48, 0, 1)), known=facts(topology=FAR_MEMORY))),
     ("R-NUMA-1", window(works=lambda i: work(i, NODES), known=facts(topology=TWO))),
     (
         "R-NUMA-2",
         window(with_cards(card(node=1)), hybrid(0.6, 0.3), facts(topology=TWO, info=info(1, workers=(0, 1, 2, 3)))),
     ),
+    ("R-PIN", window(works=lambda i: work(i, strays=(StrayWorker(6, (1,)),)), known=facts(topology=TWO))),
+    ("R-PIN", window(works=lambda i: work(i, strays=tuple(StrayWorker(n, tuple(range(8))) for n in range(1, 8))))),
     ("R-SMT", window(lambda i: snapshot(i, process=WORKERS), known=facts(info=info(workers=(-1,) * 16)))),
     ("R-SMT", window(known=facts(info=info(workers=(0, 1)), topology=replace(topology(), quota_cores=1.0)))),
     ("R-CONT", window(lambda i: snapshot(i, use=97.0, process=BROWSER))),
@@ -203,8 +221,21 @@ SILENT: list[tuple[str, Window]] = [
     ("R-XFER", window(with_cards(card()), hybrid(0.4, 0.3, trace=trace(transfer=5.0)), facts(1))),
     ("R-NUMA-1", window(works=lambda i: work(i, EVEN), known=facts(topology=TWO, off_node_share=0.02))),
     ("R-NUMA-1", window(known=facts(off_node_share=0.4))),
+    # It was put back: the last look counts.
+    (
+        "R-NUMA-1",
+        window(works=lambda i: work(i, EVEN, astray=Astray(0.4, 1, 0) if i < 10 else Astray(0.0)), known=facts(topology=TWO)),
+    ),
+    # A node takes longer because others are on its cores, or because its worker is not there any more.
+    ("R-NUMA-1", window(hog, lambda i: work(i, (device("numa0", 0.5), device("numa1", 0.95))), facts(topology=TWO))),
+    (
+        "R-NUMA-1",
+        window(works=lambda i: work(i, NODES, strays=(StrayWorker(6, (1,)),)), known=facts(topology=TWO)),
+    ),
     ("R-NUMA-2", window(with_cards(card(node=1)), hybrid(0.6, 0.3), facts(1, topology=TWO))),
     ("R-NUMA-2", window(with_cards(card(node=None)), hybrid(0.6, 0.3), facts(topology=TWO, info=info(1, workers=(0, 1))))),
+    ("R-PIN", window()),
+    ("R-PIN", window(works=lambda i: work(i, strays=(StrayWorker(6, (1,)),) if i < 9 else ()))),
     ("R-SMT", window()),
     ("R-SMT", window(known=facts(info=info(workers=(-1,) * 16), tuned="Works with 16 threads"))),
     ("R-CONT", window(lambda i: snapshot(i, use=97.0, own=7.3))),
@@ -220,6 +251,7 @@ SILENT: list[tuple[str, Window]] = [
     ("R-CPU-COMP", window(works=prompt, known=facts(chunk=16))),  # type: ignore[arg-type]
     ("R-IMB", window(lambda i: snapshot(i, cores=frequency(3200.0)), known=facts(topology=TWO))),
     ("R-IMB", window(works=lambda i: work(i, EVEN), known=facts(topology=TWO))),
+    ("R-IMB", window(hog, lambda i: work(i, (device("numa0", 0.7), device("numa1", 0.95))), facts(topology=TWO))),
     ("R-GPU-BOUND", window(with_cards(card()), hybrid(0.5, 0.45), facts(1))),
     ("R-GPU-BOUND", window(with_cards(card()), lambda i: work(i, (device("gpu0", 0.98),)), facts(1))),
     ("R-GPU-STARVE", window(with_cards(card(busy_percent=90.0)), lambda i: work(i, (device("gpu0", 0.98),)), facts(1))),
@@ -264,6 +296,35 @@ def test_a_rule_is_first_to_name_its_fault(rule: str, found: Window) -> None:
 @pytest.mark.parametrize(("rule", "found"), SILENT, ids=[f"{rule}-{i}" for i, (rule, _) in enumerate(SILENT)])
 def test_a_rule_is_silent_where_it_only_looks_like_its_fault(rule: str, found: Window) -> None:
     assert rule not in {one.id for one in diagnose(found)}
+
+
+def test_the_node_that_others_took_is_named() -> None:
+    first = diagnose(window(hog, known=facts(topology=TWO)))[0]
+    assert first.id == "R-CONT" and first.sentence == (
+        "ffmpeg uses 2 of the 8 cores the model works on, all on memory node 1: the other nodes wait for it."
+    )
+    assert "memory node" not in diagnose(window(hog))[0].sentence
+    spread = window(lambda i: snapshot(i, use=97.0, process=BROWSER), known=facts(topology=TWO))
+    assert "memory node" not in diagnose(spread)[0].sentence
+
+
+def test_who_was_moved_and_where_to_is_said() -> None:
+    one = diagnose(window(works=lambda i: work(i, strays=(StrayWorker(6, (1,)),)), known=facts(topology=TWO)))[0]
+    assert one.sentence == (
+        "A worker was moved off processor 6 by another program and may run on 1, on memory node 0: each step waits for it."
+    )
+    assert one.action.does == "repin" and one.action.target == "0-7"
+    some = diagnose(window(works=lambda i: work(i, strays=(StrayWorker(2, (2, 3)), StrayWorker(3, (2, 3)))), known=facts()))[0]
+    assert some.sentence == (
+        "2 of 8 workers were let go from processors 2-3 by another program and may run on 2-3: each step waits for them."
+    )
+
+
+def test_which_node_should_have_the_pages_is_said() -> None:
+    found = diagnose(window(works=lambda i: work(i, EVEN, astray=Astray(0.48, 1, 0)), known=facts(topology=TWO)))[0]
+    assert found.sentence.startswith(
+        "48 % of the weights sit on another memory node than they should, most of them on node 0 instead of"
+    )
 
 
 def test_every_rule_has_a_window_of_each_kind() -> None:

@@ -85,6 +85,21 @@ def test_nodes_are_read_from_the_system(tmp_path: Path) -> None:
     assert [(one.node, one.ram_bytes, one.ram_free) for one in found] == [(0, 1000 << 10, 140 << 10), (1, 1001 << 10, 140 << 10)]
 
 
+def test_cores_of_nodes_without_memory_count_to_the_nearest(tmp_path: Path) -> None:
+    cpus = sorted(os.sched_getaffinity(0))[:2]
+    for i, (kib, listed, far) in enumerate(
+        ((1000, "", "10 28 32"), (0, str(cpus[-1]), "28 10 16"), (900, str(cpus[0]), "32 16 10"))
+    ):
+        folder = tmp_path / f"sys/devices/system/node/node{i}"
+        folder.mkdir(parents=True)
+        (folder / "meminfo").write_text(f"Node {i} MemTotal:      {kib} kB\n")
+        (folder / "cpulist").write_text(f"{listed}\n")
+        (folder / "distance").write_text(f"{far}\n")
+    assert [(one.node, one.cpus) for one in nodes_of(tmp_path, 9, 8)] == [(0, ()), (2, tuple(cpus))]
+    (tmp_path / "sys/devices/system/node/node1/distance").write_text("junk\n")
+    assert nodes_of(tmp_path, 9, 8)[0].cpus == tuple(cpus[1:])
+
+
 def test_what_is_measured_lies_beside_the_chats(tmp_path: Path) -> None:
     from app.paths import find_paths
 

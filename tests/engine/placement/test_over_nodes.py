@@ -54,6 +54,23 @@ def test_memory_without_cores_takes_no_part() -> None:
     assert shares_of(Machine(3, 3, (), nodes=nodes)) == Split(((0, 2.0), (2, 2.0)))
 
 
+def _bare(*nodes: tuple[int, tuple[int, ...]]) -> Machine:
+    return Machine(9, 9, (), nodes=tuple(NodeInfo(i, "", 1, 1, max(1, len(cpus)), cpus=cpus) for i, cpus in nodes))
+
+
+def test_who_says_nothing_gets_nodes_with_memory_and_cores(usual: Placement) -> None:
+    first_bare = over_nodes(usual, _bare((0, ()), (1, (0, 1, 2, 3))))
+    assert first_bare.nodes == (1,) and not first_bare.spreads
+    first_empty = over_nodes(usual, _bare((1, (0, 1)), (2, (2, 3))))
+    assert first_empty.nodes == (1, 2) and first_empty.spread_of(EXPERTS) == Split(((1, 2.0), (2, 2.0)))
+    assert over_nodes(first_empty, _bare((1, (0, 1)), (2, (2, 3)))) == first_empty
+    assert over_nodes(usual, _bare((0, (0, 1)), (2, ()))) == usual
+    mixed = replace(usual, units=tuple((unit, Gpu(0) if unit.layer == 1 else one) for unit, one in usual.units))
+    assert set(over_nodes(mixed, _bare((0, ()), (1, (0, 1)))).devices) == {Numa(1), Gpu(0)}
+    asked = replace(usual, units=tuple((unit, Numa(unit.layer == 1)) for unit, _ in usual.units))
+    assert over_nodes(asked, _bare((0, ()), (1, (0, 1)))) == asked
+
+
 def test_a_unit_that_was_moved_is_not_spread_any_more(usual: Placement) -> None:
     found = over_nodes(usual, _machine(1.0, 1.0))
     for device in (Numa(1), Gpu(0)):

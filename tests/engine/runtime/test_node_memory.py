@@ -13,6 +13,7 @@ from engine.hardware.topology import Node, Topology
 from engine.hardware.topology_read import topology
 from engine.placement.placement import WorkerPlan
 from engine.runtime.node_memory import AT_ONCE, DENIED, HUGE, PAGE, Meant, NodeMemory, PageReport
+from engine.runtime.on_nodes import crowded_out
 from engine.runtime.teams import Teams, node_of_cpu, teams_of
 from kernels_pyx.numa_memory import DEFAULT, INTERLEAVE, PREFERRED
 
@@ -141,6 +142,27 @@ def test_teams_are_the_workers_on_the_nodes_in_use() -> None:
     assert mixed.workers.cores == (0, 3) and mixed.of == (0, 1)
     free = teams_of(WorkerPlan((-1,) * 5), (0, 1), node_of)
     assert free.of == (0, 0, 0, 1, 1)
+
+
+def test_cores_without_memory_of_their_own_work_on_the_nearest() -> None:
+    empty = _machine(Node(0, (0,), 0, (10, 28, 16)), Node(1, (1,), 1, (28, 10, 21)), Node(2, (2, 3), 1, (16, 21, 10)))
+    assert empty.memory_nodes == (1, 2) and node_of_cpu(empty) == {0: 2, 1: 1, 2: 2, 3: 2}
+    assert teams_of(WorkerPlan((0, 1, 2, 3)), (1, 2), node_of_cpu(empty)).workers.n_workers == 4
+    foreign = _machine(Node(0, (0, 1), 1, (10, 20)), Node(1, (2, 3), 1, (20, 10), allowed=False))
+    assert node_of_cpu(foreign) == dict.fromkeys(range(4), 0)
+    unknown = _machine(Node(0, (0, 1), None, (10, 20)), Node(1, (2, 3), None, (20, 10)))
+    assert node_of_cpu(unknown) == {0: 0, 1: 0, 2: 1, 3: 1}
+    assert node_of_cpu(_machine(Node(0, (0, 1), 0, (10,)))) == {0: 0, 1: 0}  # junk: then it is its own
+
+
+def test_what_found_no_room_on_its_node_is_told() -> None:
+    ops = Recording(lies=dict.fromkeys(range(100, 180), 0) | dict.fromkeys(range(180, 200), 1))
+    nodes = memory(ops)
+    fine, short, turns = Meant((0,), 100 * PAGE, 50 * PAGE), Meant((1,), 150 * PAGE, 50 * PAGE), Meant((0, 1), 0, 100 * PAGE)
+    assert crowded_out(nodes, [fine, turns]) == ()
+    (note,) = crowded_out(nodes, [fine, short, turns])
+    assert note.startswith("Memory node 1 had no room for 0 MB of the 0 MB of weights that are placed there: they lie on node 0,")
+    assert crowded_out(memory(Recording()), [fine, short]) == ()  # the system tells of no page
 
 
 def test_a_node_on_which_nobody_works_is_read_from_afar() -> None:

@@ -14,8 +14,10 @@ from engine.api.commands import Generate, LoadModel, WatchSensors
 from engine.api.events import Counters, Event, Sensors
 from engine.api.values import LoadOptions, SamplingParams
 from engine.estimate.reads import TokenReads
-from engine.runtime.measured import PartTime, StepTimes
+from engine.placement.placement import WorkerPlan
+from engine.runtime.measured import PartTime, StepTimes, node_parts
 from engine.runtime.step import StepBatch
+from engine.runtime.teams import Teams
 from engine.service.work_meter import WorkMeter
 from tests.helpers.golden_models import LLAMAS, golden
 from tests.helpers.recorder import Recorder, new_id
@@ -43,6 +45,16 @@ def batch(n_rows: int, phase: Any = "decode", position: int = 10) -> StepBatch:
     rows = np.arange(n_rows, dtype=np.int32)
     table = tuple(np.zeros((1, 1), np.int32) for _ in range(n_rows if phase == "decode" else 1))
     return StepBatch(phase, rows, np.full(n_rows, position, np.int32), rows, table, rows)
+
+
+def test_a_node_works_as_long_as_its_workers_do() -> None:
+    teams = Teams(WorkerPlan((0, 1, 2)), (0, 0, 1), (1, 3))
+    found = node_parts(teams, np.array((4_000_000, 6_000_000, 9_000_000)), 0.010)
+    assert [one.device for one in found] == ["numa1", "numa3"]
+    assert [one.computing_s for one in found] == pytest.approx([0.005, 0.009])
+    assert [one.waiting_s for one in found] == pytest.approx([0.005, 0.001])
+    late = node_parts(teams, np.array((0, 0, 30_000_000)), 0.010)  # clocks of the caller and of a worker that began before
+    assert late[0].computing_s == 0 and late[1] == PartTime("numa3", 0.010, 0.0)
 
 
 def meter_of(model: Pretender) -> WorkMeter:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from statistics import median
 
 from engine.advice.diagnosis.finding import Action
@@ -15,6 +16,8 @@ FOREIGN_SHARE = 0.10
 WAITING_PERCENT = 3.0
 """Of time for which workers were ready and had no core: below that others on the same cores cost nothing."""
 PRESSURE_PERCENT = 20.0
+ON_ONE_NODE = 0.8
+"""Of what others take."""
 MUCH = 0.5
 """Of a step: what takes less is not what limits."""
 NEAR_CEILING, FAR_BELOW = 0.80, 0.55
@@ -91,10 +94,10 @@ def contended(window: Window) -> Said | None:
     who = foreign[0].name if foreign and foreign[0].cores >= 0.5 * others else ""
     cores = f"{others:.1f}".removesuffix(".0")
     kept_waiting = "" if waiting is None else f"; the workers waited {waiting:.0f} % of the time for a core"
+    node = _node_taken(window)
+    where = "" if node is None else f", all on memory node {node}: the other nodes wait for it"
     return Said(
-        f"{who} uses {cores} of the {n_cpus} cores the model works on."
-        if who
-        else f"Other programs use {cores} of the {n_cpus} cores the model works on.",
+        f"{who or 'Other programs'} {'uses' if who else 'use'} {cores} of the {n_cpus} cores the model works on{where}.",
         f"the processors' use less this program's own{kept_waiting}",
         Action("pin", "Choose other cores"),
     )
@@ -105,6 +108,35 @@ def _others(window: Window, snapshot: HardwareSnapshot) -> float | None:
     use = window.use(snapshot)
     own = snapshot.process.cores
     return None if use is None or own is None else max(0.0, use / 100 * len(window.worker_cpus) - own)
+
+
+def _node_taken(window: Window) -> int | None:
+    """The node on which others take most of what they take; None where it is not one, or there is one only."""
+    topology = window.facts.topology
+    if topology is None or len(topology.usable_nodes) < 2:
+        return None
+    node_of = {cpu: core.node for core in topology.cores for cpu in core.cpus}
+    by_node: dict[int, list[float]] = {}
+    for one in window.readings:
+        for node, cores in _others_by_node(window, one.snapshot, node_of).items():
+            by_node.setdefault(node, []).append(cores)
+    taken = {node: median(values) for node, values in by_node.items()}
+    most = max(taken, key=lambda node: taken[node], default=None)
+    return most if most is not None and len(taken) > 1 and taken[most] >= ON_ONE_NODE * sum(taken.values()) else None
+
+
+def _others_by_node(window: Window, snapshot: HardwareSnapshot, node_of: Mapping[int, int]) -> dict[int, float]:
+    """The same by node: without the time of our own busy threads, each where it ran last."""
+    wanted = frozenset(window.worker_cpus)
+    found: dict[int, float] = {}
+    for core in snapshot.cores:
+        for cpu, percent in zip(core.cpus, core.use_percent, strict=False):
+            if cpu in wanted and cpu in node_of:
+                found[node_of[cpu]] = found.get(node_of[cpu], 0.0) + percent / 100
+    for thread in snapshot.process.threads:
+        if node_of.get(thread.cpu) in found:
+            found[node_of[thread.cpu]] -= thread.cpu_percent / 100
+    return {node: max(0.0, cores) for node, cores in found.items()}
 
 
 def _waiting(snapshot: HardwareSnapshot) -> float | None:
@@ -207,7 +239,9 @@ def uneven(window: Window) -> Said | None:
             )
     waits = {node: share for node in window.nodes if (share := window.waits(node)) is not None}
     if len(waits) > 1 and max(waits.values()) - min(waits.values()) > NODE_WAIT:
-        idle = max(waits, key=lambda one: waits[one])
+        idle, late = max(waits, key=lambda one: waits[one]), min(waits, key=lambda one: waits[one])
+        if window.is_disturbed(late):
+            return None
         return Said(
             f"The cores of {spoken(idle)} wait for {percent_text(waits[idle])} of each step.",
             "the nodes have unequal parts of the work",

@@ -15,22 +15,23 @@ GPU_GAPS = 0.15
 
 def elsewhere(window: Window) -> Said | None:
     """Pages lie on other nodes than the placement says, or one node works much longer than another."""
-    topology, off = window.facts.topology, window.facts.off_node_share
-    if topology is None or len(topology.usable_nodes) < 2 or not window.is_working:
+    topology, astray = window.facts.topology, window.astray
+    if topology is None or len(topology.memory_nodes) < 2 or not window.is_working:
         return None
-    again = Action("replace", "Place it again")
-    if off is not None and off > OFF_NODE:
+    if astray is not None and astray.share > OFF_NODE:
+        which = "" if astray.meant is None else f", most of them on node {astray.found} instead of node {astray.meant}"
         return Said(
-            f"{percent_text(off)} of the weights sit on another memory node than they should; each token reads them from afar.",
+            f"{percent_text(astray.share)} of the weights sit on another memory node than they should{which}; each token reads "
+            "them from afar.",
             "by the nodes of sampled pages; reading from the other processor's memory gives about half the speed",
-            again,
+            Action("replace", "Place it again"),
         )
     times = {node: window.token_ms(node) for node in window.nodes}
     known = {node: ms for node, ms in times.items() if ms}
     if len(known) < 2:
         return None
     slowest, fastest = max(known, key=lambda one: known[one]), min(known, key=lambda one: known[one])
-    if known[slowest] <= UNEQUAL * known[fastest]:
+    if known[slowest] <= UNEQUAL * known[fastest] or window.is_disturbed(slowest):
         return None
     share = known[slowest] / sum(known.values())
     return Said(
