@@ -190,6 +190,25 @@ def test_what_moves_to_another_node_is_the_same_memory_and_goes_back_when_the_mo
         assert there(model).nodes == (1,) and (model.step(batch(ids)) == truth).all()
 
 
+def test_the_same_placement_again_looks_after_its_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    ids = golden("qwen2moe").ids("short")
+    with loaded("qwen2moe") as model:
+        truth, placement, placed = model.step(batch(ids)), there(model), model.placed
+        asked: list[int] = []
+
+        def bring_home(self: object, places: object, progress: Callable[[int, int], None], pause: object) -> int:
+            assert places == model.places
+            progress(0, 100)
+            asked.append(len(model.places))
+            return 4096
+
+        monkeypatch.setattr(node_weights.NodeMemory, "bring_home", bring_home)
+        move = model.move(placement)
+        assert asked and move.moved_bytes == 4096 and move.progress.total == 100
+        # Nothing was built for it, and nothing is another.
+        assert model.placed is placed and (model.step(batch(ids)) == truth).all()
+
+
 def test_files_name_nodes_and_spreads(tmp_path: Path) -> None:
     ids = golden("qwen2moe").ids("short")
     with loaded("qwen2moe") as model:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from engine.advice.diagnosis.finding import Action
+from engine.advice.diagnosis.remedies import one_a_core, pin_to
 from engine.advice.diagnosis.rule import Said
 from engine.advice.diagnosis.window import Window, percent_text, spoken
 
@@ -18,7 +19,7 @@ def elsewhere(window: Window) -> Said | None:
     topology, off = window.facts.topology, window.facts.off_node_share
     if topology is None or len(topology.usable_nodes) < 2 or not window.is_working:
         return None
-    again = Action("replace", "Place it again")
+    again = Action("place again", "Place it again")
     if off is not None and off > OFF_NODE:
         return Said(
             f"{percent_text(off)} of the weights sit on another memory node than they should; each token reads them from afar.",
@@ -36,7 +37,7 @@ def elsewhere(window: Window) -> Said | None:
     return Said(
         f"{percent_text(share)} of the CPU's work sits on {spoken(slowest)}; the cores of {spoken(fastest)} wait.",
         f"a token takes {known[slowest]:.1f} ms there and {known[fastest]:.1f} ms on {spoken(fastest)}",
-        Action("rebalance", "Spread it evenly", slowest),
+        Action("rebalance", "Look at a faster placement", slowest),
     )
 
 
@@ -57,7 +58,14 @@ def far_card(window: Window) -> Said | None:
             f"{spoken(device)} is attached to the other CPU (memory node {gpu.node}); the model's threads run on "
             f"{' and '.join(f'node {node}' for node in sorted(near))}.",
             f"it waits for {percent_text(waits)} of each step, and what it gets crosses between the processors",
-            Action("pin", "Choose workers near it", device),
+            _beside(window, gpu.node, device),
             device,
         )
     return None
+
+
+def _beside(window: Window, node: int, device: str) -> Action:
+    """As many workers as now, spread over all nodes, where that brings some to the card's."""
+    topology, cpus = window.facts.topology, one_a_core(window, window.n_workers)
+    near = () if topology is None else tuple(cpu for core in topology.cores if core.node == node for cpu in core.cpus)
+    return pin_to(window, cpus, "Choose workers near it", device) if not set(near).isdisjoint(cpus) else Action()
