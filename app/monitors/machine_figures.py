@@ -135,6 +135,9 @@ def _is_old(snapshot: HardwareSnapshot) -> bool:
 
 def _ram(snapshot: HardwareSnapshot) -> TileFigures:
     total, swap = snapshot.ram_total_bytes, snapshot.memory.swap_used_bytes
+    if not total:
+        reason = why(snapshot.memory.missing, "available_bytes") or tr("Monitors", "the system does not tell how much it has")
+        return TileFigures(unknown(tr("Monitors", "RAM"), reason))
     note = tr("Monitors", "no swap") if not swap else filled(tr("Monitors", "%1 swapped"), exact_bytes(swap))
     unit = filled(tr("Monitors", "of %1"), exact_bytes(total))
     tip = tr("Monitors", "Memory that programs hold; what the system keeps of files is not among it")

@@ -36,6 +36,7 @@ class FindingsController(QObject):
         self._page: MonitorsPage | None = None
         window.doctor.findings = self.said
         parts.bridge.happened.connect(self._on_event)
+        parts.monitors.replay_changed.connect(self.refresh)
         if MONITORS in window.doors:
             window.doors[MONITORS].made.connect(self._on_page_made)
 
@@ -86,10 +87,12 @@ class FindingsController(QObject):
         from engine.advice.diagnosis.window import spoken
 
         findings = self.ops.findings
+        then = self._parts.monitors.replayed is not None  # the page shows another time, of which nothing is said
         if self.strip is not None:
-            self.strip.show_findings(findings, self.ops.balance, self.ops.scores.sentence())
+            self.strip.show_findings(() if then else findings, "" if then else self.ops.balance, self.ops.scores.sentence())
         if self._page is not None:
             self._page.told = frozenset(spoken(one.about) for one in findings if one.id in OF_CARDS)
+            self._page.fit_notices()
         tone = "text2"
         if findings and findings[0].is_alarm:
             tone = "err" if findings[0].level in ("fatal", "wrong") else "warn"
