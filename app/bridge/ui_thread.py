@@ -36,6 +36,11 @@ class UiThread(QObject):
 
         future.add_done_callback(ended)
 
+    @property
+    def is_open(self) -> bool:
+        """Whether what is asked of workers still arrives: once the application ends they take nothing any more."""
+        return self._open
+
     def close(self) -> None:
         """Drops whatever arrives from now on."""
         self._open = False

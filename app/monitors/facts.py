@@ -10,7 +10,7 @@ from engine.api.values import ModelInfo, Topology
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """Bytes of a device that the loaded model was given, by what they are for."""
+    """Bytes of a device that the loaded model holds, by what they are for."""
 
     attention: int = 0
     ffn: int = 0

@@ -135,6 +135,9 @@ def _is_old(snapshot: HardwareSnapshot) -> bool:
 
 def _ram(snapshot: HardwareSnapshot) -> TileFigures:
     total, swap = snapshot.ram_total_bytes, snapshot.memory.swap_used_bytes
+    if not total:
+        reason = why(snapshot.memory.missing, "available_bytes") or tr("Monitors", "the system does not tell how much it has")
+        return TileFigures(unknown(tr("Monitors", "RAM"), reason))
     note = tr("Monitors", "no swap") if not swap else filled(tr("Monitors", "%1 swapped"), exact_bytes(swap))
     unit = filled(tr("Monitors", "of %1"), exact_bytes(total))
     tip = tr("Monitors", "Memory that programs hold; what the system keeps of files is not among it")
@@ -170,13 +173,16 @@ def _power(shown: Shown, snapshot: HardwareSnapshot) -> TileFigures:
     )
 
 
-def alarm(shown: Shown, titles: dict[str, str]) -> tuple[str, str]:
-    """(the worst that is to be said across the page, its tone); ("", ""). titles: of the cards by key."""
+def alarm(shown: Shown, titles: dict[str, str], told: frozenset[str] = frozenset()) -> tuple[str, str]:
+    """(the worst that is to be said across the page, its tone); ("", ""). titles: of the cards by key; told: titles of those of
+    which the page says it already."""
     gpus = () if shown.snapshot is None else shown.snapshot.gpus
     for level, tone in (("lost", "err"), ("hot", "err")):
         for key, health in shown.healths.items():
             if health.level == level and health.sentence:
                 title = titles.get(key)
+                if title in told:
+                    continue
                 name = next((gpu.name for gpu in gpus if gpu.key == key), "")
                 sentence = health.sentence.replace(name, short_name(name), 1).rstrip(".") + "."
                 return (f"{title}, {sentence}" if title else sentence), tone

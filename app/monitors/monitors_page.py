@@ -20,7 +20,7 @@ _MINIMUM = (480, 320)
 
 
 class MonitorsPage(QWidget):
-    """pause_requested, record_requested: Space and R."""
+    """pause_requested, record_requested: Space and R. told: cards of which the strip says what is amiss, as `GPU 2`."""
 
     pause_requested = Signal()
     record_requested = Signal()
@@ -32,6 +32,7 @@ class MonitorsPage(QWidget):
         self.alarm = Banner()
         self.board = MonitorsBoard()
         self._strip: QWidget | None = None
+        self.told: frozenset[str] = frozenset()
         self._lay_out()
         self.toast = Toast(self._scroll)
         self.setMinimumSize(*_MINIMUM)

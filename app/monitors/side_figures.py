@@ -146,7 +146,7 @@ def _machine(snapshot: HardwareSnapshot, shown: Shown, health: Health) -> SideNo
         loads=cpu.use_percent,
         use=_mean(cpu.use_percent),
         read=_read(shown, 0),
-        memory=used_of_bytes(snapshot.ram_used_bytes, snapshot.ram_total_bytes),
+        memory=used_of_bytes(snapshot.ram_used_bytes, total) if snapshot.ram_total_bytes else "n/a",
         segments=((round(own / total, 3), "attn"), (round((snapshot.ram_used_bytes - own) / total, 3), "buffers")),
         sentence=health.sentence,
     )

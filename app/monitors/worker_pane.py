@@ -99,6 +99,11 @@ class WorkerPane(QWidget):
         found = {cpu: use for core in snapshot.cores for cpu, use in zip(core.cpus, core.use_percent, strict=False)}
         self.grid.set_use(found)
 
+    def propose(self, cpus: str) -> None:
+        """Fills in processors that somebody else thinks better; nothing changes until Apply."""
+        self.list.setText(cpus)
+        self._on_typed(cpus)
+
     def look_at(self, node: int) -> None:
         """Brings a node into view."""
         self._area.verticalScrollBar().setValue(self.grid.look_at(node))

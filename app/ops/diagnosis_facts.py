@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from engine.advice.diagnosis.finding import Does
+from engine.advice.diagnosis.finding import Action
 from engine.advice.diagnosis.measured import Measured
 from engine.advice.diagnosis.window import Facts, Invalid, Lost, Pace, Refused, Window
 from engine.api.events import (
@@ -32,12 +32,12 @@ FRESH_TOKENS = 2000
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """info: of the loaded model; measured: its steps now; tok_s: of one answer alone, None where that is not known."""
+    """info: of the loaded model; action: what its button is to do; measured: its steps now, None without; tok_s: of one answer
+    alone, None where that is not known."""
 
     info: ModelInfo
-    does: Does
-    device: str
-    measured: Measured
+    action: Action
+    measured: Measured | None
     tok_s: float | None
 
 
@@ -47,6 +47,12 @@ class DiagnosisFacts:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.now = Facts()
         self._clock = clock
+
+    @property
+    def model(self) -> ModelInfo | None:
+        """The loaded model, or the one that a lost device took along."""
+        lost = self.now.lost
+        return self.now.info or (None if lost is None else lost.info)
 
     def take(self, event: Event) -> bool:
         """One event. True: the model or where it lies is another, so that what was seen before tells nothing of it."""
@@ -80,7 +86,7 @@ class DiagnosisFacts:
         refused, device = _REFUSED.search(event.message), _DEVICE.search(event.message)
         if event.kind == "DeviceLost":
             name = f"gpu{device[1]}" if device is not None else "gpu0"
-            self.now = replace(self.now, lost=Lost(name, time.strftime("%H:%M"), event.message))
+            self.now = replace(self.now, lost=Lost(name, time.strftime("%H:%M"), event.message, self.model))
         elif event.kind == "InvalidNumbers":
             self.now = replace(self.now, invalid=Invalid(self._clock(), event.message))
         elif refused is not None:

@@ -13,23 +13,28 @@ from typing import Protocol
 from PySide6.QtCore import QObject, QTimer, Signal
 
 from app.bridge.engine_bridge import EngineBridge
+from app.bridge.op import Op
 from app.bridge.ui_thread import UiThread
 from app.errors import UserFacingError
 from app.ops.diagnosis_facts import Asked, DiagnosisFacts
 from app.ops.monitor_ops import MonitorOps
 from engine.advice.diagnosis.diagnose import balance
 from engine.advice.diagnosis.diagnostician import Diagnostician
-from engine.advice.diagnosis.finding import Action, Finding, Gain
-from engine.advice.diagnosis.measured import measured_of
+from engine.advice.diagnosis.finding import PREVIEWS, Action, Finding, Gain, gain_sentence
+from engine.advice.diagnosis.measured import measured_of, prompts_measured_of
 from engine.advice.diagnosis.window import Reading
 from engine.advice.scores import Scores
-from engine.api.events import Event, ModelReady, PlacementApplied
-from engine.api.values import HardwareSnapshot, Placement
+from engine.api.commands import AskHoldings
+from engine.api.events import Event, Holdings, ModelReady, PlacementApplied
+from engine.api.values import HardwareSnapshot, ModelInfo, Placement
 
 LOOK_MS = 1000
-PROPOSED = ("relieve", "rebalance")
+SCORED = ("relieve", "rebalance")
+"""Those that are proposed for their speed."""
 AGAIN_S = 60.0
 """What is to be gained is worked out again so often while it is shown: the conversation grows meanwhile."""
+PAGES_S = 30.0
+"""Between two looks at where pages lie."""
 SETTLED_READINGS = 5
 """Of decoding, after a placement was applied, before its speed counts."""
 ALIKE_TOKENS = 2048
@@ -38,11 +43,15 @@ ALIKE_TOKENS = 2048
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """A placement to be looked at in the editor. path: of the model; text: the step's name in the history there."""
+    """A placement to be looked at in the editor. path: of the model; text: the step's name in the history there; sentence:
+    that with what it brings or costs; info: of the model as it is, or was, loaded; lost: the device that is gone, or ""."""
 
     path: str
     placement: Placement
     text: str
+    sentence: str
+    info: ModelInfo
+    lost: str = ""
 
 
 @dataclass(slots=True)
@@ -99,6 +108,7 @@ class DiagnosisOps(QObject):
         self._asking: tuple[str, str] | None = None
         self._number = 0
         self._tried: _Tried | None = None
+        self._pages_s = -PAGES_S
         self._shown: tuple[Finding, ...] = ()
         self._line = ""
         self._timer = QTimer(self)
@@ -131,15 +141,22 @@ class DiagnosisOps(QObject):
 
     def act(self, finding: Finding) -> None:
         """What its button does. Nothing is moved by it: a placement is shown in the editor, to be applied or undone there."""
-        info, gain = self._facts.now.info, finding.gain
+        info, gain = self._facts.model, finding.gain
         if info is None or gain is None:
             self.action_requested.emit(finding)
+            return
+        self._try(finding.action, gain)
+        lost = finding.action.device if finding.action.does == "without" else ""
+        self.preview_requested.emit(Preview(info.path, gain.placement, gain.text, gain_sentence(gain), info, lost))
+
+    def _try(self, action: Action, gain: Gain) -> None:
+        """What comes of it will be held against what was predicted, where that was a matter of speed."""
+        if action.does not in SCORED or action.nbytes or gain.prompts:
             return
         pace = self._doctor.window.works_mean(lambda one: one.decode_tok_s)
         works = self._doctor.window.decoding
         if pace is not None and works and works[-1].n_answers == 1:
             self._tried = _Tried(gain, pace, works[-1].kv_used_tokens)
-        self.preview_requested.emit(Preview(info.path, gain.placement, gain.text))
 
     # --- events ------------------------------------------------------------------------------------------------------
 
@@ -148,7 +165,10 @@ class DiagnosisOps(QObject):
         self._on_event(event)
 
     def _on_event(self, event: Event) -> None:
+        if isinstance(event, Holdings):
+            self._pages_s = time.monotonic()
         if self._facts.take(event):
+            self._pages_s = -PAGES_S
             self._doctor.forget()
             self._gains.clear()
             self._number += 1
@@ -171,10 +191,20 @@ class DiagnosisOps(QObject):
             self._facts.now = replace(self._facts.now, topology=self._monitors.topology)
         self._doctor.push(Reading(snapshot, self._monitors.now.work), self._facts.now)
         self._facts.watch(self._doctor.window)
+        self._ask_pages()
         self._score()
         self._show()
         if not self._timer.isActive():
             self._timer.start()
+
+    def _ask_pages(self) -> None:
+        """Where the model's pages lie, now and then, where there are several nodes and nobody else has asked."""
+        topology = self._facts.now.topology
+        if self._facts.now.info is None or topology is None or len(topology.usable_nodes) < 2:
+            return
+        if time.monotonic() - self._pages_s >= PAGES_S:
+            self._pages_s = time.monotonic()
+            Op(self._bridge, AskHoldings(self._bridge.new_id())).failure(lambda _event: None).run()
 
     def _on_timer(self) -> None:
         """Readings that stop are told; where nobody watches any more they were not meant to come."""
@@ -200,22 +230,25 @@ class DiagnosisOps(QObject):
     # --- what is to be gained ----------------------------------------------------------------------------------------
 
     def _with_gain(self, finding: Finding) -> Finding:
-        if finding.action.does not in PROPOSED:
+        if finding.action.does not in PREVIEWS:
             return finding
         known = self._gains.get(finding.key)
         now = time.monotonic()
         if (known is None or now - known[0] > AGAIN_S) and self._asking is None:
             self._ask_gain(finding, now)
+        if known is None and self._asking is not None:
+            return replace(finding, action=Action())  # until it is worked out
         if known is None or known[1] is None:
-            return replace(finding, action=Action())  # no button that brings nothing
+            return replace(finding, action=finding.action.otherwise or Action())  # no button that brings nothing
         return replace(finding, gain=known[1])
 
     def _ask_gain(self, finding: Finding, now: float) -> None:
-        info, measured = self._facts.now.info, measured_of(self._doctor.window)
-        if info is None or info.placement is None or measured is None:
+        info, action, window = self._facts.model, finding.action, self._doctor.window
+        measured = prompts_measured_of(window) if action.target == "prompts" else measured_of(window)
+        if info is None or info.placement is None or (measured is None and action.does in SCORED and not action.nbytes):
             return
         self._asking = finding.key
-        asked = Asked(info, finding.action.does, finding.action.device, measured, self._single_rate())
+        asked = Asked(info, action, measured, self._single_rate())
         number = self._number
 
         def ended(gain: Gain | None) -> None:

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from app.errors import UserFacingError
 from app.ops.diagnosis_facts import Asked
+from engine.advice.diagnosis.departures import eased, lightened, vacated
 from engine.advice.diagnosis.finding import Gain
 from engine.advice.diagnosis.gains import rebalanced, relief
 from engine.api.errors import EngineError
@@ -35,10 +36,7 @@ class Proposals:
             return None
         with self._lock:
             try:
-                planner = self._planner(asked, placement)
-                if asked.does == "relieve":
-                    return relief(planner, placement, asked.device, asked.measured)
-                return rebalanced(planner, placement, asked.measured, lambda found: replace(found, workers=placement.workers))
+                return _proposed(self._planner(asked, placement), placement, asked)
             except EngineError as error:
                 raise UserFacingError(str(error)) from error
 
@@ -52,7 +50,8 @@ class Proposals:
         planner = Planner(outline, options, machine, load_rates(machine))
         if asked.tok_s is None:
             return planner
-        taught = planner.learned(placement, decode_tok_s=asked.tok_s, depth=asked.measured.depth)
+        depth = 0 if asked.measured is None else asked.measured.depth
+        taught = planner.learned(placement, decode_tok_s=asked.tok_s, depth=depth)
         return Planner(outline, options, machine, taught)
 
     def _with_own_room(self, info: ModelInfo) -> Machine:
@@ -85,3 +84,23 @@ class Proposals:
             return {}, chunk
         nodes = zip(machine.nodes, rates.nodes, strict=False)
         return {f"numa{node.node}": 1e9 * max((gbps for _, gbps in one.read_gbps), default=0.0) for node, one in nodes}, chunk
+
+
+def _proposed(planner: Planner, placement: Placement, asked: Asked) -> Gain | None:
+    """What a button of this kind shows; None: nothing worth it."""
+    action, measured = asked.action, asked.measured
+    match action.does:
+        case "without":
+            return vacated(planner, placement, action.device, measured)
+        case "ease":
+            return eased(planner, placement, action.device, measured)
+        case "make room":
+            return lightened(planner, placement, action.device, action.nbytes, measured)
+        case "relieve" if action.nbytes:
+            return lightened(planner, placement, action.device, action.nbytes, measured)
+        case "relieve" if measured is not None:
+            return relief(planner, placement, action.device, measured)
+        case "rebalance" if measured is not None:
+            prompts = action.target == "prompts"
+            return rebalanced(planner, placement, measured, lambda one: replace(one, workers=placement.workers), prompts=prompts)
+    return None

@@ -25,6 +25,11 @@ class LostDevices(QObject):
         bridge.happened.connect(self._on_event)
         desk.outline_changed.connect(self._tell)
 
+    def add(self, gpu: int) -> None:
+        """One that somebody else saw go."""
+        self._lost |= {Gpu(gpu)}
+        self._tell()
+
     def _on_event(self, event: Event) -> None:
         match event:
             case Failed(kind="DeviceLost", message=message):

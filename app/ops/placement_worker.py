@@ -91,4 +91,5 @@ class PlacementWorker:
             if number == self._number:
                 failure(error)
 
-        self._ui.deliver(self._pool.submit(known), ended, failed)
+        if self._ui.is_open:
+            self._ui.deliver(self._pool.submit(known), ended, failed)

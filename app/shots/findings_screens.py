@@ -10,9 +10,10 @@ from app.monitors.finding_strip import FindingStrip
 from app.shots import monitors_machine as machine
 from app.shots.monitors_screens import MonitorsFrame, new_stage
 from app.shots.monitors_stage import SECONDS, MonitorsStage
+from app.windows.findings_controller import OF_CARDS
 from engine.advice.diagnosis.diagnose import balance
 from engine.advice.diagnosis.diagnostician import Diagnostician
-from engine.advice.diagnosis.window import Facts, Reading
+from engine.advice.diagnosis.window import Facts, Reading, spoken
 from engine.api.values import GpuSample
 
 LOOKED_S = 25
@@ -38,6 +39,8 @@ def _picture(hot: bool) -> QWidget:
         strip.show_findings(doctor.findings, balance(doctor.window), SCORES)
         for i in range(len(doctor.findings)):
             strip.row(i).why.click()
+        stage.page.told = frozenset(spoken(one.about) for one in doctor.findings if one.id in OF_CARDS)
+        stage.controller.refresh()
         stage.page.fit_notices()
 
     return MonitorsFrame(new_stage(), fill)

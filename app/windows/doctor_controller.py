@@ -165,6 +165,13 @@ class DoctorController(PageController):
             self.page.header.show_choice(all_checks=True)
             self.run()
 
+    def look_again(self, id: str) -> None:
+        """Shows the row of a check with what it finds now."""
+        if not self.page.reveal(id):
+            self.reveal(id)
+        elif not self._ops.running:
+            self.run()
+
     def _reveal_known(self, id: str) -> None:
         if not self.page.reveal(id):
             self.page.toast.show_message(tr("Doctor", "This check has nothing to say on this machine."))

@@ -227,10 +227,11 @@ class MainWindow(QMainWindow):
     def _show(self, page: QWidget, key: str) -> None:
         self._stack.setCurrentWidget(page)
         self._rail.set_current(key)
-        for door in self.doors.values():
-            door.shown(door.is_page(page))
+        for on in (True, False):  # who looks next comes before who looks no more: sensors that rest take a second to start
+            for door in [one for one in self.doors.values() if one.is_page(page) is on]:
+                door.shown(on)
+            self._watch_sensors()
         self._refresh_actions()
-        self._watch_sensors()
 
     def show_welcome(self) -> None:
         """The page of the first run."""

@@ -186,7 +186,8 @@ class MonitorsController(PageController):
             sentence = tr("Monitors", "The sensors have not answered for %1; what is shown is of then.")
             page.alarm.say(filled(sentence, seconds_text(round(silent_s))), "warn", "triangle-alert")
         else:
-            text, tone = machine_figures.alarm(monitors.shown, gpu_figures.titles(monitors.shown))
+            told = page.told if monitors.shown is monitors.now else frozenset[str]()
+            text, tone = machine_figures.alarm(monitors.shown, gpu_figures.titles(monitors.shown), told)
             page.alarm.say(text, "warn" if tone == "warn" else "err", "triangle-alert")
         page.fit_notices()
 

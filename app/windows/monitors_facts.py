@@ -27,6 +27,9 @@ from engine.api.values import LoadOptions, ModelInfo
 PAGES_S = 30.0
 """Between two looks at where pages lie: they move rarely, and the system is asked for each of them."""
 
+WEIGHTS, CACHES = ("weights", "derived"), ("kv", "kept windows", "state")
+"""Owners of the ledger; what is left of them are buffers."""
+
 
 @dataclass(frozen=True, slots=True)
 class Found:
@@ -50,15 +53,27 @@ def find_out(model: ModelInfo | None, machine: Callable[[], Machine] = this_mach
     except (EngineError, OSError):
         # The file may be gone by now, or the model run by what no planner knows: the bar then has one colour.
         return Found({}, ceilings)
-    return Found({_name(one.device): _held(one) for one in prediction.devices}, ceilings)
+    return Found({_name(one.device): held_by(model, one) for one in prediction.devices}, ceilings)
 
 
 def _name(device: Device) -> str:
     return f"gpu{device.index}" if isinstance(device, Gpu) else f"numa{device.node}"
 
 
-def _held(there: DevicePrediction) -> Held:
-    return Held(there.attention, there.ffn, there.experts, there.kv, there.buffers)
+def held_by(model: ModelInfo, planned: DevicePrediction) -> Held:
+    """What the model holds of a device, by the engine's ledger; weights, which that has as one, in the proportion that they are
+    planned in. planned: all of it, where the ledger has nothing of the device."""
+    owners: dict[str, int] = {}
+    for one in model.holdings:
+        if one.device == _name(planned.device):
+            owners[one.owner] = owners.get(one.owner, 0) + one.nbytes
+    kinds = (planned.attention, planned.ffn, planned.experts)
+    if not owners:
+        return Held(*kinds, planned.kv, planned.buffers)
+    weights = sum(owners.pop(owner, 0) for owner in WEIGHTS)
+    attention, ffn, experts = (round(weights * one / max(1, sum(kinds))) for one in kinds)
+    kv = sum(owners.pop(owner, 0) for owner in CACHES)
+    return Held(attention, ffn, experts, kv, sum(owners.values()))
 
 
 class MonitorsFacts(QObject):

@@ -27,7 +27,7 @@ class PlacementContext(QObject):
         super().__init__(parent)
         self._parts, self._page, self._desk = parts, page, parts.desk
         self._shown = False
-        self._wanted = 0
+        self._wanted = self._proposed = 0
         self._busy = False
         self._plan: ContextPlan | None = None
         self._failure = ""
@@ -49,6 +49,19 @@ class PlacementContext(QObject):
             self._wanted = self._wanted or self._desk.n_ctx
             self.refresh()
             self._timer.start()
+
+    def propose(self, n_ctx: int) -> None:
+        """Fills in a context, as soon as the model is open."""
+        self._proposed = n_ctx
+        if self._desk.outline is not None and self._desk.state != "estimating":
+            self._take_proposed()
+
+    def _take_proposed(self) -> None:
+        if self._proposed:
+            self._wanted, self._proposed = self._proposed, 0
+            self.refresh()
+            if self._shown:
+                self._timer.start()
 
     def refresh(self) -> None:
         """Shows what is known."""
@@ -84,6 +97,7 @@ class PlacementContext(QObject):
         taken, self._taken = self._taken, None
         if taken is not None and outline is not None:
             self._desk.set_placement(taken, tr("Placement", "Make room for the context"))
+        self._take_proposed()
         self.refresh()
 
     def _on_predicted(self) -> None:
@@ -94,7 +108,7 @@ class PlacementContext(QObject):
     def _work(self) -> None:
         """One question at a time: the newest."""
         planner, placement, n_ctx = self._planner, self._desk.placement, self._wanted
-        if self._busy or not self._shown or planner is None or placement is None or not n_ctx:
+        if self._busy or not self._shown or planner is None or placement is None or not n_ctx or not self._parts.ui.is_open:
             return
         self._busy = True
 

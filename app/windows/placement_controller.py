@@ -136,14 +136,20 @@ class PlacementController(PageController):
         if on:
             self._refresh()
 
-    def open(self, path: str) -> None:
-        """Plans a model from its header, loaded or not."""
+    def open(self, path: str, n_ctx: int = 0) -> None:
+        """Plans a model from its header, loaded or not. n_ctx: of one that is not loaded, 0: as the settings say."""
         self._picked = True
         model = self._parts.bridge.state.model
-        self._open(path, model if model is not None and model.path == path else None)
+        self._open(path, model if model is not None and model.path == path else None, n_ctx)
 
-    def _open(self, path: str, loaded: ModelInfo | None) -> None:
+    def mark_lost(self, gpu: int) -> None:
+        """A GPU that is gone, though nobody told this page when it went."""
+        self._parts.lost.add(gpu)
+
+    def _open(self, path: str, loaded: ModelInfo | None, n_ctx: int = 0) -> None:
         path, options = str(first_file(Path(path))), self._parts.models.load_options()
+        if n_ctx:
+            options = replace(options, n_ctx=n_ctx)
         if loaded is not None:
             options = replace(options, n_ctx=loaded.n_ctx)
         here = self._parts.machine.is_this

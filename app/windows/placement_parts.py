@@ -34,6 +34,7 @@ class PlacementParts:
     ui: UiThread
     worker: ThreadPoolExecutor
     history: ExpertHistory
+    lost: LostDevices
 
 
 def make_placement(
@@ -47,9 +48,9 @@ def make_placement(
     """All of it. here: finds this machine."""
     machine = MachineChoice(here)
     desk = PlacementDesk(ui, worker, machine=machine)
-    LostDevices(desk, bridge, machine)
+    lost = LostDevices(desk, bridge, machine)
     library = PlacementLibrary(store, ui, worker)
     apply = PlacementApply(desk, bridge, models, library)
     return PlacementParts(
-        desk, machine, library, apply, PlacementMeasure(bridge), bridge, models, ui, worker, ExpertHistory(store)
+        desk, machine, library, apply, PlacementMeasure(bridge), bridge, models, ui, worker, ExpertHistory(store), lost
     )

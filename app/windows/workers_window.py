@@ -58,6 +58,11 @@ class WorkersWindow(QDialog):
         if tuned_before and not ops.tuning and not self._found:
             self.pane.tuning.show_stopped()
 
+    def begin_tuning(self) -> None:
+        """As its button does, unless a sweep is under way."""
+        if not self._ops.tuning:
+            self._on_tune_clicked()
+
     def _on_tune_clicked(self) -> None:
         self._found = False
         self._ops.tune()
@@ -101,6 +106,14 @@ class WorkersDoor(QObject):
         self._parent, self._monitors = parent, monitors
         self.ops = WorkerOps(bridge, lambda: monitors.topology, self)
 
-    def open(self, node: int | None = None) -> None:
+    def open(self, node: int | None = None) -> WorkersWindow:
         """See `open_workers`."""
-        open_workers(self._parent, self.ops, self._monitors, node)
+        return open_workers(self._parent, self.ops, self._monitors, node)
+
+    def propose(self, cpus: str) -> None:
+        """The window with processors filled in, as `PinWorkers` takes them; they work once they are applied there."""
+        self.open().pane.propose(cpus)
+
+    def tune(self) -> None:
+        """The window, and a sweep over numbers of workers."""
+        self.open().begin_tuning()

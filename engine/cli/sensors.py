@@ -11,16 +11,16 @@ from typing import Any
 
 from engine.cli.options import add_json_option
 from engine.cli.output import write_json, write_text
+from engine.cli.sensor_text import lines
 from engine.errors import InvalidRequest
 from engine.hardware.gpu_watch import GpuWatch
 from engine.hardware.sampler import LIVE, Sampler
-from engine.hardware.snapshot import GpuSample, HardwareSnapshot
+from engine.hardware.snapshot import HardwareSnapshot
 
 APART_S = 0.5
 """Between two readings: rates and use are of this time."""
 PATIENCE_S = 12.0
 """For cards whose driver has to start."""
-GIB = 1 << 30
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -81,30 +81,3 @@ def _with_reasons(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_with_reasons(one) for one in value]
     return value
-
-
-def lines(snapshot: HardwareSnapshot) -> list[str]:
-    """The reading for people."""
-    cpu, use = snapshot.cpu, snapshot.cpu.use_percent
-    found = [f"{cpu.name}: {_of(sum(use) / len(use) if use else None, '%')} busy, {_of(cpu.temperature_c, '°C')}"]
-    found.append(f"  memory: {snapshot.ram_used_bytes / GIB:.1f} of {snapshot.ram_total_bytes / GIB:.1f} GiB used")
-    for node in snapshot.nodes if len(snapshot.nodes) > 1 else ():
-        free = "n/a" if node.free_bytes is None else f"{node.free_bytes / GIB:.1f} GiB"
-        found.append(f"  node {node.node}: {free} free")
-    found += [_card(gpu) for gpu in snapshot.gpus]
-    if snapshot.gpu_problem:
-        found.append(f"  no cards: {snapshot.gpu_problem}")
-    return found
-
-
-def _card(gpu: GpuSample) -> str:
-    if gpu.state != "ok":
-        return f"{gpu.name} ({gpu.pci or gpu.key}): {gpu.problem}"
-    used, total = gpu.memory_used_bytes, gpu.memory_total_bytes
-    memory = "memory n/a" if used is None or total is None else f"{used / GIB:.1f} of {total / GIB:.1f} GiB"
-    heat, power = _of(gpu.temperature_c, "°C"), _of(gpu.power_w, "W")
-    return f"{gpu.name} ({gpu.pci}): {_of(gpu.busy_percent, '%')} busy, {memory}, {heat}, {power}"
-
-
-def _of(value: float | None, unit: str) -> str:
-    return "n/a" if value is None else f"{value:.0f} {unit}"

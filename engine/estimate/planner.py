@@ -3,7 +3,6 @@ nothing, and holds no state but what it has worked out before."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
 from dataclasses import replace
 
@@ -20,11 +19,12 @@ from engine.estimate.rates import Calibration, assumed
 from engine.estimate.roofline import Part, Roofline
 from engine.estimate.solver import ANSWER, PROMPT, Judged, solve
 from engine.estimate.speed import Speed, StepTime
+from engine.estimate.team_sizes import is_here, team_sizes
 from engine.estimate.work import ModelWork
 from engine.hardware.machine import Machine
 from engine.placement.options import LoadOptions
 from engine.placement.over_nodes import over_nodes
-from engine.placement.placement import Device, Gpu, Numa, Placement, default_placement, plan_workers
+from engine.placement.placement import Device, Gpu, Numa, Placement, default_placement
 from engine.placement.pools import with_sensible_pools
 from engine.placement.streaming import streams
 
@@ -38,7 +38,7 @@ class Planner:
         """calibration: None: what is assumed of such a machine.
 
         Raises:
-            InvalidRequest, UnsupportedModel: see `Estimator`.
+            InvalidRequest, UnsupportedModel: see `Estimator` and `team_sizes`.
         """
         self.model, self.options, self.machine = outline.model, options, machine
         self.calibration = calibration or assumed(machine)
@@ -48,24 +48,21 @@ class Planner:
         rows = min(options.prefill_chunk, self.estimator.n_ctx)
         self.work = ModelWork(spec, tensors, options, rows)
         emulated = any(one.emulated for one in machine.gpus)
-        n_cores = machine.nodes[0].n_cores
-        self._here = len(machine.nodes) == 1 and n_cores == len(os.sched_getaffinity(0))
-        if not options.n_threads and n_cores == len(os.sched_getaffinity(0)):  # this machine, which may keep some back
-            n_cores = plan_workers(0, options.cores).n_workers
-        threads = options.n_threads // len(machine.nodes) or n_cores
         self._streams = streams(options, rows, emulated=emulated)
-        self._speed = Speed(spec, self.work, Roofline(self.calibration, threads), streams=self._streams)
-        self._speeds = {threads: self._speed}
+        self._speeds: dict[tuple[tuple[int, int], ...], Speed] = {}
+        self._speed = self._with_teams(team_sizes(machine, options))
+        self._here = is_here(machine)
         self._unreadable = self.estimator.without_gpu_kernels()
 
     def _speed_of(self, placement: Placement) -> Speed:
-        """With as many workers as the placement has, on this machine: they change while a model is loaded."""
-        n = placement.workers.n_workers
-        if not self._here:
-            return self._speed
-        if n not in self._speeds:
-            self._speeds[n] = Speed(self.model.spec, self.work, Roofline(self.calibration, n), streams=self._streams)
-        return self._speeds[n]
+        """With the workers that the placement has, on this machine: they change while a model is loaded."""
+        return self._with_teams(team_sizes(self.machine, self.options, placement.workers)) if self._here else self._speed
+
+    def _with_teams(self, sizes: dict[int, int]) -> Speed:
+        key = tuple(sorted(sizes.items()))
+        if key not in self._speeds:
+            self._speeds[key] = Speed(self.model.spec, self.work, Roofline(self.calibration, sizes), streams=self._streams)
+        return self._speeds[key]
 
     def estimator_with(self, options: LoadOptions) -> Estimator:
         """Estimates for the same model and machine with other options."""
@@ -128,15 +125,17 @@ class Planner:
     def move(self, placement: Placement, units: Iterable[UnitId], device: Device) -> Placement:
         """The placement with these units on a device. Caches and states go with their mixer; pools that lose
         their sense are dropped."""
-        moved = set(units)
-        moved |= {UnitId("mixer", unit.layer) for unit in moved if unit.kind in _FOLLOWS}
-        mixers = {unit.layer for unit in moved if unit.kind == "mixer"}
-
-        def goes(unit: UnitId) -> bool:
-            return unit in moved or (unit.kind in _FOLLOWS and unit.layer in mixers)
-
-        units_there = tuple((unit, device if goes(unit) else where) for unit, where in placement.units)
+        went = _with_followers(placement, units)
+        units_there = tuple((unit, device if unit in went else where) for unit, where in placement.units)
         return with_sensible_pools(replace(placement, units=units_there))
+
+    def into_memory(self, placement: Placement, units: Iterable[UnitId]) -> Placement:
+        """The placement with these units in the machine's memory, over its nodes as loading without a placement has them."""
+        went, home = _with_followers(placement, units), self._home()
+        units_there = tuple((unit, home.device_of(unit) if unit in went else where) for unit, where in placement.units)
+        kept = tuple((unit, spread) for unit, spread in placement.spreads if unit not in went)
+        spread = tuple((unit, one) for unit, one in home.spreads if unit in went)
+        return with_sensible_pools(replace(placement, units=units_there, spreads=(*kept, *spread)))
 
     def refusal(self, placement: Placement, units: Iterable[UnitId], device: Device) -> str:
         """Why these units cannot lie on the device, and what can be done; "": they can."""
@@ -264,3 +263,11 @@ class Planner:
             return next((one.name for one in self.machine.gpus if one.index == device.index), "")
         node = self.machine.node(device.node)
         return "" if node is None else node.name
+
+
+def _with_followers(placement: Placement, units: Iterable[UnitId]) -> set[UnitId]:
+    """Units, and what goes where they go: caches and states with their mixer, and it with them."""
+    chosen = set(units)
+    mixers = {unit.layer for unit in chosen if unit.kind == "mixer" or unit.kind in _FOLLOWS}
+    goes = {unit for unit, _ in placement.units if unit.kind in ("mixer", *_FOLLOWS) and unit.layer in mixers}
+    return chosen | goes

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from engine.estimate.rates import GPU_READ_GBPS, GPU_TFLOPS, Calibration, GpuRates, NodeRates
@@ -23,6 +24,9 @@ VALUE_NS = 0.25
 """Pointwise work, a value and core."""
 ATTEND_SHARE = 0.7
 """Of the read rate, what attention over a long past gets through in decode."""
+
+FROM_AFAR = 0.5
+"""Of what a node gives its own cores, those of another node get: links between processors carry about so much."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +57,16 @@ class Part:
 class Roofline:
     """Times on one machine with one team of workers a node. depth: tokens in the cache already."""
 
-    def __init__(self, calibration: Calibration, threads: int) -> None:
-        """threads: of each team."""
-        self.calibration, self.threads = calibration, max(1, threads)
+    def __init__(self, calibration: Calibration, threads: int | Mapping[int, int]) -> None:
+        """threads: of each team, or by the number of its node."""
+        self.calibration, self._threads = calibration, threads
+
+    def team(self, node: int) -> tuple[int, float]:
+        """How many work on what a node has, and how much of its rate they get: where nobody works, those of other nodes do."""
+        if isinstance(self._threads, int):
+            return max(1, self._threads), 1.0
+        mine = self._threads.get(node, 0)
+        return (mine, 1.0) if mine else (max(1, sum(self._threads.values())), FROM_AFAR)
 
     def unit(self, work: UnitWork, device: Device, phase: Phase, depth: int, rows: int) -> Part:
         """What the ops of a unit take on a device; `bound`: what reading its bytes takes if nothing else did."""
@@ -66,9 +77,9 @@ class Roofline:
                 found += self._on_gpu(op, gpu, phase, depth, rows)
             factor = self.calibration.corrections.decode_gpu if phase == "decode" else self.calibration.corrections.prefill_gpu
             return found * factor
-        node = self.node(device.node)
+        node, team = self.node(device.node), self.team(device.node)
         for op in work:
-            found += self._on_node(op, node, phase, depth, rows)
+            found += self._on_node(op, node, team, phase, depth, rows)
         factor = self.calibration.corrections.decode_cpu if phase == "decode" else self.calibration.corrections.prefill_cpu
         return found * factor
 
@@ -84,8 +95,9 @@ class Roofline:
             return GpuRates(GPU_READ_GBPS, GPU_TFLOPS)
         return gpus[device.index] if device.index < len(gpus) else gpus[-1]
 
-    def _on_node(self, op: OpWork, node: NodeRates, phase: Phase, depth: int, rows: int) -> Part:
-        threads, gbps = self.threads, node.read(self.threads) * 1e9
+    def _on_node(self, op: OpWork, node: NodeRates, team: tuple[int, float], phase: Phase, depth: int, rows: int) -> Part:
+        threads, near = team
+        gbps = node.read(threads) * near * 1e9
         cached = op.cache_bytes * _seen(op, depth)
         bound = (op.nbytes + cached + op.state_bytes) / (node.limit * 1e9)
         fixed = node.op_us * 1e-6 + (node.meet_us * 1e-6 if op.meets else 0.0)

@@ -29,13 +29,33 @@ TOO_OFTEN = "; that was once too often, it is not asked again until the program 
 _GAUGES = tuple(one.name for one in fields(GpuSample) if one.default is None and one.name != "node")
 _DETAILS = ("processes", "link_read_bytes_per_s", "link_write_bytes_per_s")
 _NOT_WATCHED = "it is measured only while its details are shown"
+_OF_NVIDIA_ALONE = (
+    "slow_reasons",
+    "slow_bits",
+    "link_replays",
+    "ecc_errors",
+    "persistence",
+    "mig",
+    "compute_capability",
+    "nvlinks",
+    "nvlinks_down",
+    "performance_state",
+    "bar1_total_bytes",
+    "memory_reserved_bytes",
+    "link_generation_card_max",
+    "processes",
+)
+"""What nobody asks AMD's driver for."""
 _NOT_OFFERED = {
     "nvidia": {"hotspot_temperature_c": "NVIDIA's driver does not tell it", "fan_rpm": "NVIDIA's driver tells percent alone"},
     "amd": {
         "margin_c": "AMD's driver does not tell it",
         "slowdown_temperature_c": "AMD's driver does not tell it",
         "shutdown_temperature_c": "AMD's driver does not tell it",
-    },
+        "link_read_bytes_per_s": "AMD's counter of it holds its reader up for a second",
+        "link_write_bytes_per_s": "AMD's counter of it holds its reader up for a second",
+    }
+    | dict.fromkeys(_OF_NVIDIA_ALONE, "it is not read of AMD's cards"),
 }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -12,6 +12,8 @@ import psutil
 
 from engine.hardware import sysfs
 from engine.hardware.gpus import GpuInfo, find_gpus
+from engine.hardware.topology import Topology
+from engine.hardware.topology_read import read_topology, topology
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +66,8 @@ def this_machine(env: Mapping[str, str] = os.environ, root: Path | None = None) 
     """
     memory, gpus = psutil.virtual_memory(), find_gpus(env)
     ram, free = int(memory.total), int(memory.available)
-    return Machine(ram, free, gpus.found, gpus.problem, nodes_of(sysfs.live_root() if root is None else root, ram, free))
+    nodes = nodes_of(sysfs.live_root(), ram, free, topology()) if root is None else nodes_of(root, ram, free)
+    return Machine(ram, free, gpus.found, gpus.problem, nodes)
 
 
 def machine_fingerprint(machine: Machine) -> str:
@@ -74,40 +77,34 @@ def machine_fingerprint(machine: Machine) -> str:
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 
 
-def nodes_of(root: Path, ram_bytes: int, ram_free: int) -> tuple[NodeInfo, ...]:
-    """The nodes with memory that the system lists, with the cores this process may use; one with all of it where it lists no two.
+def nodes_of(root: Path, ram_bytes: int, ram_free: int, there: Topology | None = None) -> tuple[NodeInfo, ...]:
+    """The nodes with memory for this process, each with the cores that it may use; one with all of it where there are no two.
 
     Cores of a node without memory count to the node whose memory is nearest.
-    """
-    allowed = os.sched_getaffinity(0)
-    paths = sorted((root / "sys/devices/system/node").glob("node[0-9]*"), key=lambda one: int(one.name[4:]))
-    sizes = {path: found for path in paths if (found := _meminfo(path / "meminfo")) is not None and found[0]}
-    if len(sizes) < 2:
-        return (NodeInfo(0, "", ram_bytes, ram_free, max(1, len(allowed))),)
-    cpus: dict[Path, set[int]] = {path: set() for path in sizes}
-    for path in paths:
-        cpus[path if path in sizes else _nearest(path, paths, sizes)] |= _cpus(path / "cpulist") & allowed
-    return tuple(
-        NodeInfo(int(path.name[4:]), "", *found, max(1, len(cpus[path])), cpus=tuple(sorted(cpus[path])))
-        for path, found in sizes.items()
-    )
 
-
-def _nearest(path: Path, paths: list[Path], among: Iterable[Path]) -> Path:
-    """Of the nodes at some paths the one nearest to that at `path`; paths: of all, in whose order it lists distances."""
-    try:
-        words = (path / "distance").read_text().split()
-    except OSError:
-        words = []
-    far = {other: int(word) for other, word in zip(paths, words, strict=False) if word.isdecimal()}
-    return min(among, key=lambda one: far.get(one, 255))
+    there: the machine below `root`; None: read for this process."""
+    there = read_topology(root, tuple(sorted(os.sched_getaffinity(0)))) if there is None else there
+    allowed = frozenset(there.allowed_cpus)
+    found = []
+    for one in there.nodes:
+        sizes = _meminfo(root / f"sys/devices/system/node/node{one.node}/meminfo")
+        if one.allowed and sizes is not None and sizes[0]:
+            near = [other for other in there.nodes if there.memory_of(other.node) == one.node]
+            cpus = tuple(sorted(cpu for other in near for cpu in other.cpus if cpu in allowed))
+            n_cores = sum(there.memory_of(core.node) == one.node for core in there.usable_cores)
+            found.append(NodeInfo(one.node, "", *sizes, max(1, n_cores), cpus=cpus))
+    if len(found) > 1:
+        return tuple(found)
+    # Of several nodes this process may use one: it has the memory of that, and of nothing else.
+    ram, free = (min(ram_bytes, found[0].ram_bytes), min(ram_free, found[0].ram_free)) if found else (ram_bytes, ram_free)
+    return (NodeInfo(0, "", ram, free, max(1, len(there.usable_cores)), cpus=there.allowed_cpus),)
 
 
 def _meminfo(path: Path) -> tuple[int, int] | None:
     """(bytes, bytes that are free or hold cached files) of a node."""
     values: dict[str, int] = {}
     try:
-        lines = path.read_text().splitlines()
+        lines = path.read_text(errors="replace").splitlines()
     except OSError:
         return None
     for line in lines:
@@ -115,15 +112,3 @@ def _meminfo(path: Path) -> tuple[int, int] | None:
         if len(words) >= 4 and words[3].isdecimal():
             values[words[2].rstrip(":")] = int(words[3]) * 1024
     return values.get("MemTotal", 0), values.get("MemFree", 0) + values.get("FilePages", 0) - values.get("Shmem", 0)
-
-
-def _cpus(path: Path) -> set[int]:
-    try:
-        text = path.read_text().strip()
-    except OSError:
-        return set()
-    found: set[int] = set()
-    for part in filter(None, text.split(",")):
-        first, _, last = part.partition("-")
-        found |= set(range(int(first), int(last or first) + 1))
-    return found

@@ -32,6 +32,7 @@ from kernels_pyx.executor import AbortFlag
 if TYPE_CHECKING:
     from engine.runtime.cache_copy import CacheCopy
     from engine.runtime.loaded_model import LoadedModel
+    from engine.runtime.node_memory import NodeMemory
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +131,10 @@ class Move:
         TURNS.begin()
         try:
             with left_lying():
-                self._go(self._target)
+                if self._target == self._model.placement and self._model.source.nodes is not None:
+                    self._look_after(self._model.source.nodes)
+                else:
+                    self._go(self._target)
         except OutOfDeviceMemory as error:
             self._error = advised(error, self._model.source, self._target)
         except BaseException as error:
@@ -142,6 +146,17 @@ class Move:
                 self._over = True
                 self._changed.notify_all()
             self._wake()
+
+    def _look_after(self, nodes: NodeMemory) -> None:
+        """The same placement again: pages that the system has put elsewhere are sent where they are meant to lie."""
+        self._tell("room", 0, 0)
+
+        def told(done: int, total: int) -> None:
+            self._tell("weights", done, total)
+            if self._abort.is_set:
+                raise Cancelled("the move was stopped")
+
+        self.moved_bytes = nodes.bring_home(self._model.places, told, self._pace.pause)
 
     def _after(self) -> None:
         """Pages of our own follow what the CPU reads now."""

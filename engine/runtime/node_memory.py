@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -148,6 +149,26 @@ class NodeMemory:
             share = self.check([one]).share
             if share is not None and share < ENOUGH:
                 self.bind(one.address, one.nbytes, one.nodes, move=True)
+
+    def bring_home(self, places: Sequence[Meant], progress: Callable[[int, int], None], pause: Callable[[float], None]) -> int:
+        """As `make_sure`, piece by piece beside steps that read it meanwhile; bytes that were sent and are there now.
+
+        progress(done, total): may raise, and what was sent until then stays there. pause(seconds that a piece took).
+        """
+        astray = [(one, share) for one in places if (share := self.check([one]).share) is not None and share < ENOUGH]
+        total, done, came = sum(one.nbytes for one, _ in astray), 0, 0
+        for one, share in astray:
+            for at in range(0, one.nbytes, AT_ONCE):
+                progress(done, total)
+                started = time.perf_counter()
+                n = min(AT_ONCE, one.nbytes - at)
+                self.follow(one.address + at, n, one.nodes)
+                done += n
+                pause(time.perf_counter() - started)
+            now = self.check([one]).share
+            came += 0 if now is None else max(0, round((now - share) * one.nbytes))
+        progress(done, total)
+        return came
 
     @contextmanager
     def faulting(self, nodes: Sequence[int]) -> Iterator[None]:

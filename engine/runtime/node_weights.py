@@ -20,7 +20,7 @@ from engine.arch.units import UnitId
 from engine.errors import Cancelled, OutOfMemory
 from engine.hardware.memory import free_bytes
 from engine.quants.formats import BY_ID
-from engine.runtime.node_memory import ENOUGH, Meant, NodeMemory
+from engine.runtime.node_memory import Meant, NodeMemory
 from engine.runtime.weights import Weights, no_pause
 from kernels_pyx.arena import Arena
 from kernels_pyx.executor import AbortFlag
@@ -147,11 +147,8 @@ class NodeWeights:
         self._follow(abort, pause)
         progress(0, total)
         _Loading(self._weights, self.memory, progress, total, abort, pause).run((key[1], self.held[key]) for key in self._new)
-        new = [self.held[key].meant for key in self._new]
+        self.memory.make_sure([self.held[key].meant for key in self._new])
         self._new.clear()
-        # Shared slices too, which others may have moved since, or which found no room before. A look at all of them is one call.
-        astray = self.memory.check(self.meant).share
-        self.memory.make_sure(new if astray is None or astray >= ENOUGH else self.meant)
         return total
 
     def _follow(self, abort: AbortFlag, pause: Callable[[float], None]) -> None:

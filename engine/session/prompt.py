@@ -80,9 +80,9 @@ class PromptBuilder:
         if len(messages) > 1:
             opened = self._render(rendered[:-1], variables, opened=True)
             so_far = messages[-1].content
-            parts = (*opened, (continued(so_far), True)) if in_channels else gone_on(opened, so_far)
-            if parts is not None:
-                return self._with_bos(self._tokenizer.encode_parts(parts))
+            going_on = (*opened, (continued(so_far), True)) if in_channels else gone_on(opened, so_far)
+            if going_on is not None:
+                return self._with_bos(self._tokenizer.encode_parts(going_on))
         # What the template writes behind an answer is cut off at a mark that no text holds by chance.
         mark = f"mark{secrets.token_hex(16)}"
         rendered[-1]["content"] += mark

@@ -209,7 +209,8 @@ def _message(message: dict[str, Any]) -> dict[str, Any]:
     role = message.get("role")
     if role == _ASSISTANT:
         others = {name: value for name, value in message.items() if name not in _OWN_FIELDS}
-        return {name: value for name, value in message.items() if name in _OWN_FIELDS} | mark(others)
+        own: dict[str, Any] = {name: value for name, value in message.items() if name in _OWN_FIELDS}
+        return own | mark(others)
     result: dict[str, Any] = mark(message)
     if role in _ROLES:
         result["role"] = role

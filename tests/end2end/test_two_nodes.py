@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -27,7 +27,6 @@ from engine.placement.placement import Gpu, Numa, Placement, WorkerPlan
 from engine.placement.spread import Interleave, Split, even
 from engine.runtime import node_weights
 from engine.runtime.loader import LoadedModel, load
-from engine.runtime.node_memory import Meant, NodeMemory, PageReport
 from engine.runtime.node_weights import NodeWeights
 from engine.runtime.repin import repin
 from engine.runtime.residency import Residency
@@ -191,29 +190,6 @@ def test_what_moves_to_another_node_is_the_same_memory_and_goes_back_when_the_mo
         assert there(model).nodes == (1,) and (model.step(batch(ids)) == truth).all()
 
 
-def test_the_same_placement_again_sends_back_what_others_have_moved(monkeypatch: pytest.MonkeyPatch) -> None:
-    with loaded("qwen2moe") as model:
-        placement, sent = there(model), list[tuple[int, int]]()
-        stored = weights_of(model).held.values()
-        meant = {(one.address, one.nodes[0]) for one in stored if len(one.nodes) == 1}
-        lies_on = {"right": True}
-
-        def check(_: NodeMemory, places: Sequence[Meant]) -> PageReport:
-            return PageReport(10, 10 if lies_on["right"] else 5)
-
-        def bind(_: NodeMemory, address: int, _n: int, nodes: Sequence[int], *, move: bool = False) -> bool:
-            sent.extend([(address, node) for node in nodes] if move else [])
-            return True
-
-        monkeypatch.setattr(NodeMemory, "check", check)
-        monkeypatch.setattr(NodeMemory, "bind", bind)
-        model.move(placement)
-        assert not sent
-        lies_on["right"] = False
-        model.move(placement)
-        assert there(model) == placement and meant <= set(sent)
-
-
 def test_each_node_tells_how_long_it_computed() -> None:
     with loaded("qwen2moe") as model:
         ids = golden("qwen2moe").ids("short")
@@ -232,6 +208,25 @@ def test_each_node_tells_how_long_it_computed() -> None:
         runner.measure = True
         model.step(batch(ids[-1:], len(ids)))
         assert runner.measured is not None and [one.device for one in runner.measured.parts] == ["numa1"]
+
+
+def test_the_same_placement_again_looks_after_its_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    ids = golden("qwen2moe").ids("short")
+    with loaded("qwen2moe") as model:
+        truth, placement, placed = model.step(batch(ids)), there(model), model.placed
+        asked: list[int] = []
+
+        def bring_home(self: object, places: object, progress: Callable[[int, int], None], pause: object) -> int:
+            assert places == model.places
+            progress(0, 100)
+            asked.append(len(model.places))
+            return 4096
+
+        monkeypatch.setattr(node_weights.NodeMemory, "bring_home", bring_home)
+        move = model.move(placement)
+        assert asked and move.moved_bytes == 4096 and move.progress.total == 100
+        # Nothing was built for it, and nothing is another.
+        assert model.placed is placed and (model.step(batch(ids)) == truth).all()
 
 
 def test_files_name_nodes_and_spreads(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ from engine.placement.placement import Numa, Placement
 from engine.placement.spread import Interleave
 from engine.runtime.loaded_model import LoadedModel
 from engine.runtime.loader import load
-from engine.runtime.node_memory import ENOUGH, Meant, NodeMemory
+from engine.runtime.node_memory import ENOUGH, PAGE, Meant, NodeMemory
 from kernels_pyx import numa_memory
 from kernels_pyx.arena import Arena
 from kernels_pyx.executor import AbortFlag
@@ -168,6 +168,9 @@ def placements(bound: float, least: float = ENOUGH, *, expect_note: bool = False
         if policy == "interleave":
             in_turns(list(model.places))
         same(policy, logits(model), truth, bound)
+        if policy in ("numa1", "split"):
+            again(model, policy)
+            same(f"{policy}, placed again", logits(model), truth, bound)
     model.close()
     for policy in ("numa1", "split"):
         from engine.placement.file import to_json
@@ -181,6 +184,21 @@ def placements(bound: float, least: float = ENOUGH, *, expect_note: bool = False
     model = opened(replace(EXACT, node_memory="mapped"))
     same("split, mapped from the file", logits(model), truth, bound)
     model.close()
+
+
+def again(model: LoadedModel, policy: str) -> None:
+    """Pages that went elsewhere come back when the same placement is applied once more."""
+    memory = NodeMemory.of(topology())
+    assert memory is not None and model.placement is not None
+    for one in model.places:
+        pages = range(one.address, one.address + one.nbytes, PAGE)
+        numa_memory.move_pages(pages, [1 - one.nodes[0] if len(one.nodes) == 1 else 0] * len(pages))
+    astray = memory.check([one for one in model.places if len(one.nodes) == 1]).share
+    assert astray is not None and astray < 0.5, astray
+    moved = model.move(model.placement).moved_bytes
+    tell(f"  {100 * (1 - astray):.0f} % sent astray; placed again: {moved >> 10} KiB came home")
+    assert moved > 0
+    row(f"model, placed again: {policy}", list(model.places))
 
 
 def denied() -> None:

@@ -19,6 +19,7 @@ EXPLAINS: dict[str, frozenset[str]] = {
     "R-PIN": frozenset({"R-SMT", "R-CPU-EFF", "R-IMB"}),
     "R-SMT": frozenset({"R-CPU-EFF", "R-IMB"}),
     "R-NUMA-1": frozenset({"R-IMB", "R-CPU-EFF"}),
+    "R-IMB": frozenset({"R-CPU-EFF"}),
     "R-PCIE-W": frozenset({"R-XFER", "R-PCIE-G"}),
     "R-VRAM-EXT": frozenset({"R-VRAM"}),
     "R-COLD": frozenset({"R-DISK"}),

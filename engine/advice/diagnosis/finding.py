@@ -16,33 +16,58 @@ ORDER: tuple[Level, ...] = ("fatal", "wrong", "external", "misplaced", "capacity
 """What is said first comes first."""
 
 Does = Literal[
-    "none", "reload", "verify", "relieve", "rebalance", "replace", "make room", "tune", "pin", "repin", "doctor", "context"
+    "none",
+    "relieve",
+    "rebalance",
+    "make room",
+    "ease",
+    "without",
+    "place again",
+    "load again",
+    "pin",
+    "repin",
+    "tune",
+    "context",
+    "model",
+    "doctor",
 ]
-"""What the button does. relieve: moves work off `device` onto cards, as a preview. rebalance: looks for the best placement, as a
-preview. replace: sends what lies elsewhere to where the placement wants it. make room: moves work off the full card `device`,
-as a preview. verify: reads the file and compares its checksum. tune, pin: the workers; repin: those of now, on the processors
-that `target` lists. doctor: the check that `target` names."""
+"""What the button does.
 
-PREVIEWS: frozenset[Does] = frozenset({"relieve", "rebalance", "make room", "reload"})
+Previews of a placement: relieve: moves work off the memory node `device` onto cards; nbytes: so much of its memory is to become
+free. rebalance: looks for the best placement. make room: frees nbytes of the card `device`. ease: gives the card `device` less to
+do. without: what lies on `device`, which is gone, goes elsewhere.
+
+place again: has the system move the weights' pages to the nodes that the placement names; nothing else changes. load again: loads
+the model again. pin: the choice of workers, with `cpus` filled in. repin: the workers of now back on `cpus`. tune: tries numbers
+of workers. context: the choice of a context, with n_ctx filled in. model: the choice of another model. doctor: the row `target`
+of the checks."""
+
+PREVIEWS: frozenset[Does] = frozenset({"relieve", "rebalance", "make room", "ease", "without"})
 """These propose a placement and change nothing by themselves."""
 
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """One button. text: its words, "" for none. device: what it is about, as `gpu1`; target: the id of a check, or processors."""
+    """One button. text: its words, "" for none. device: what it is about, as `gpu1`; target: the id of a check; cpus: as
+    PinWorkers takes it. otherwise: what is offered where no placement can be proposed."""
 
     does: Does = "none"
     text: str = ""
     device: str = ""
     target: str = ""
+    cpus: str = ""
+    n_ctx: int = 0
+    nbytes: int = 0
+    otherwise: Action | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Gain:
     """A placement that is worth a look, and what the arithmetic expects of it.
 
-    percent: decoded tokens a second more, at most what Amdahl's law leaves; spread: to either side, by how the readings scatter.
-    n_units: how many move; device: where to; moved_bytes: of theirs. text: an imperative, as a step of the editor's history.
+    percent: tokens a second more, at most what Amdahl's law leaves, or less where it is negative; spread: to either side, by how
+    the readings scatter. n_units: how many move; device: where to; moved_bytes: of theirs. text: an imperative, as a step of the
+    editor's history. prompts: the percent are of reading prompts, not of decoding.
     """
 
     percent: float
@@ -52,6 +77,7 @@ class Gain:
     n_units: int
     device: Device | None
     moved_bytes: int
+    prompts: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +107,9 @@ class Finding:
 
 
 def gain_sentence(gain: Gain) -> str:
-    """`Move 6 more layers' experts to GPU 1 (5.1 GB free): about +18 %.`, with its spread where it is felt."""
+    """`Move 6 more layers' experts to GPU 1 (5.1 GB free): about +18 %.`, with its spread where it is felt; a cost as `-4 %`."""
+    if not gain.percent:
+        return f"{gain.text}: about the same speed."
     spread = f" (give or take {gain.spread:.0f} %)" if gain.spread >= 1 else ""
-    return f"{gain.text}: about +{gain.percent:.0f} %{spread}."
+    of = " in prompts" if gain.prompts else ""
+    return f"{gain.text}: about {gain.percent:+.0f} %{spread}{of}."

@@ -33,6 +33,9 @@ class Predicts(Protocol):
     def move(self, placement: Placement, units: tuple[UnitId, ...], device: Device) -> Placement:
         """The placement with some units elsewhere, and what follows them."""
 
+    def into_memory(self, placement: Placement, units: tuple[UnitId, ...]) -> Placement:
+        """The placement with some units in memory, over its nodes, and what follows them."""
+
     def refusal(self, placement: Placement, units: tuple[UnitId, ...], device: Device) -> str:
         """Why units cannot lie on a device; empty: they can."""
 
@@ -133,10 +136,16 @@ def amdahl(planner: Predicts, placement: Placement, moved: Sequence[UnitId], mea
 
 
 def rebalanced(
-    planner: Predicts, placement: Placement, measured: Measured, keep: Callable[[Placement], Placement]
+    planner: Predicts,
+    placement: Placement,
+    measured: Measured,
+    keep: Callable[[Placement], Placement],
+    *,
+    prompts: bool = False,
 ) -> Gain | None:
     """The best placement that the solver finds; None where less than LEAST_PERCENT is to be had. keep: puts workers and cache
-    types of the loaded model into a placement.
+    types of the loaded model into a placement. prompts: what counts is how fast prompts are read; decoding may not suffer more
+    than LEAST_PERCENT for it.
 
     Raises:
         PlacementError: nothing fits.
@@ -145,13 +154,16 @@ def rebalanced(
     before, after = planner.estimate(placement, depth=measured.depth), planner.estimate(there, depth=measured.depth)
     places = placement.places
     moved = tuple(unit for unit, where in there.units if places.get(unit) != where)
-    gain = min(after.decode_tok_s / before.decode_tok_s - 1, amdahl(planner, placement, moved, measured))
+    decoding = after.decode_tok_s / before.decode_tok_s - 1
+    if prompts:
+        gain = after.prefill_tok_s / before.prefill_tok_s - 1 if 100 * decoding > -LEAST_PERCENT else 0.0
+    else:
+        gain = min(decoding, amdahl(planner, placement, moved, measured))
     if not moved or not after.fits or round(100 * gain) < LEAST_PERCENT:
         return None
     sizes = planner.unit_bytes(placement)
     percent = float(round(100 * gain))
     n_layers = len({unit.layer for unit in moved if unit.layer >= 0})
     text = f"Move parts of {n_layers} layer{'s' if n_layers != 1 else ''}"
-    return Gain(
-        percent, float(round(percent * measured.spread)), there, text, len(moved), None, sum(sizes.get(one, 0) for one in moved)
-    )
+    nbytes = sum(sizes.get(one, 0) for one in moved)
+    return Gain(percent, float(round(percent * measured.spread)), there, text, len(moved), None, nbytes, prompts)

@@ -26,3 +26,14 @@ def measured_of(window: Window) -> Measured | None:
     mean = sum(times) / len(times)
     spread = (sum((one - mean) ** 2 for one in times) / len(times)) ** 0.5 / mean
     return Measured(shares, works[-1].kv_used_tokens // max(1, works[-1].n_answers), spread)
+
+
+def prompts_measured_of(window: Window) -> Measured | None:
+    """What a window tells of reading prompts; None where none was read. shares: of the time in which each device worked."""
+    works = [one for one in window.works if (one.n_prefilled or one.prompt_tokens) and not one.n_decode_steps]
+    rates = [one.prefill_tok_s for one in works if one.prefill_tok_s]
+    if not rates:
+        return None
+    mean = sum(rates) / len(rates)
+    spread = (sum((one - mean) ** 2 for one in rates) / len(rates)) ** 0.5 / mean
+    return Measured({one.device: one.working_percent / 100 for one in works[-1].devices}, 0, spread)

@@ -46,11 +46,13 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """A device that stopped answering. clock: as people read it, `14:02`; sentence: the engine's own, or ""."""
+    """A device that stopped answering. clock: as people read it, `14:02`; sentence: the engine's own, or "". info: of the model
+    that lay there, which may be gone by now."""
 
     device: str
     clock: str
     sentence: str = ""
+    info: ModelInfo | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,14 @@ HOLDS_RAM = 1_000_000_000
 HOLDS_VRAM = 300_000_000
 EARLIEST = 1_735_689_600
 """2025-01-01: a clock before it is wrong, and certificates seem not valid yet."""
-SHOWN_ENV = ("OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "PYTORCH_CUDA_ALLOC_CONF", "MALLOC_ARENA_MAX")
+SHOWN_ENV = (
+    "OMP_NUM_THREADS",
+    "CUDA_VISIBLE_DEVICES",
+    "CUDA_DEVICE_ORDER",
+    "CUDA_LAUNCH_BLOCKING",
+    "PYTORCH_CUDA_ALLOC_CONF",
+    "MALLOC_ARENA_MAX",
+)
 CLEAN_UP = Fix("", "choose a smaller model or context, or move layers to a GPU, in the placement editor", "undo there")
 
 
@@ -178,6 +185,14 @@ def environment(context: Context) -> Outcome:
             f"export CUDA_VISIBLE_DEVICES={hidden!r}",
         )
         return warned("CUDA_VISIBLE_DEVICES is empty", "It hides every card.", fix, evidence="environment")
+    if context.env.get("CUDA_LAUNCH_BLOCKING", "0").strip() not in ("", "0"):
+        fix = Fix(
+            "unset CUDA_LAUNCH_BLOCKING",
+            "lets programs that this shell starts go on while a card works",
+            "export CUDA_LAUNCH_BLOCKING=1",
+        )
+        why = "Each launch waits for the card, which stands still in between: it is meant for finding faults."
+        return warned("CUDA_LAUNCH_BLOCKING is set", why, fix, evidence="environment")
     if "OMP_NUM_THREADS" in context.env:
         why = "OMP_NUM_THREADS has no effect on Layerdeck's kernels, which do not use OpenMP."
         return passed(listed(found, 8), why, evidence="environment")

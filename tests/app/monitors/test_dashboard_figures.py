@@ -187,11 +187,19 @@ def test_old_values_of_silent_cards_are_faded_in_the_sums() -> None:
     assert (found["vram"].faded, found["power"].faded, found["ram"].faded) == (True, True, False)
 
 
+def test_memory_of_which_nothing_is_told_is_not_none_at_all() -> None:
+    untold = replace(machine.snapshot(1.0, MACHINE), ram_total_bytes=0, ram_used_bytes=0)
+    found = tiles(shown(untold), FACTS, 300.0)["ram"].value
+    assert found.text == "n/a" and "does not tell" in found.tip
+
+
 def test_the_worst_is_said_across_the_page() -> None:
     fine = shown(machine.snapshot(1.0, MACHINE))
     assert alarm(fine, titles(fine)) == ("", "")
     hot = shown(machine.snapshot(1.0, MACHINE, gpus=machine.hot(machine.cards(1.0))))
-    text, tone = alarm(hot, titles(hot))
+    names = titles(hot)
+    assert alarm(hot, names, frozenset(names.values())) == ("", "")  # where the page says it already
+    text, tone = alarm(hot, names)
     assert text == "GPU 2, RTX 3090: 91 °C, the driver lowers its clock because of heat."
     assert tone == "err"
     tight = shown(machine.snapshot(1.0, MACHINE), watts=1000)

@@ -13,8 +13,9 @@ import pytest
 from app.bridge.ui_thread import UiThread
 from app.ops.diagnosis_facts import Asked
 from app.ops.diagnosis_ops import DiagnosisOps, Preview
-from engine.advice.diagnosis.finding import Gain
-from engine.api.events import Counters, Failed, ModelReady, PlacementApplied, Sensors
+from engine.advice.diagnosis.finding import Gain, gain_sentence
+from engine.api.commands import AskHoldings
+from engine.api.events import Counters, Failed, Holdings, ModelReady, ModelUnloaded, PlacementApplied, Sensors
 from engine.api.values import EngineSample, HardwareSnapshot, RequestId
 from engine.arch.units import UnitId
 from engine.placement.placement import Gpu
@@ -97,10 +98,10 @@ def test_a_limit_is_told_with_what_is_to_be_gained_previewed_and_scored(desk: De
     finding = desk.ops.findings[0]
     assert finding.gain == GAIN
     assert finding.action.text
-    assert desk.scripted.asked[0].device == "numa0"
+    assert desk.scripted.asked[0].action.device == "numa0"
     assert desk.scripted.asked[0].tok_s == pytest.approx(19.5)
     desk.ops.act(finding)
-    assert desk.previews == [Preview(LOADED.path, THERE, GAIN.text)]
+    assert desk.previews == [Preview(LOADED.path, THERE, GAIN.text, gain_sentence(GAIN), LOADED)]
     desk.bench.engine.tell(PlacementApplied(ID, replace(LOADED, placement=THERE), GB, 0.1))
     desk.read(12, replace(BOUND, decode_tok_s=23.4, kv_used_tokens=2000), SNAPSHOT)
     desk.bench.qtbot.waitUntil(lambda: len(desk.ops.scores.all) == 1)
@@ -135,6 +136,80 @@ def test_a_lost_device_is_told_at_once(desk: Desk) -> None:
     desk.read(1, BOUND, SNAPSHOT)
     assert ids(desk) == ["R-LOST"]
     assert "GPU 0 stopped answering at" in desk.ops.line
+
+
+def test_the_placement_without_a_lost_card_is_proposed_after_the_model_went_with_it(desk: Desk) -> None:
+    desk.load()
+    desk.bench.engine.tell(Failed(RequestId("a"), "DeviceLost", "gpu0 (A card) stopped working; load the model again"))
+    desk.bench.engine.tell(ModelUnloaded(ID))
+    desk.read(1, replace(BOUND, devices=(), n_decode_steps=0, decode_tok_s=None, step_ms=None), SNAPSHOT)
+    desk.bench.qtbot.waitUntil(lambda: bool(desk.ops.findings) and desk.ops.findings[0].gain is not None)
+    asked = desk.scripted.asked[-1]
+    assert (asked.info, asked.action.does, asked.action.device, asked.measured) == (LOADED, "without", "gpu0", None)
+    desk.ops.act(desk.ops.findings[0])
+    assert desk.previews[-1].lost == "gpu0" and desk.previews[-1].info == LOADED
+    desk.bench.engine.tell(ModelReady(ID, replace(LOADED, placement=THERE)))
+    desk.read(12, BOUND, SNAPSHOT)
+    assert desk.ops.scores.all == ()  # it was no matter of speed
+
+
+def test_where_pages_lie_is_asked_beside_the_chat_too(desk: Desk) -> None:
+    desk.bench.monitors._topology = windows.topology(2)
+    desk.load()
+    desk.read(3, BOUND, SNAPSHOT)
+    assert len(desk.bench.engine.sent(AskHoldings)) == 1
+    desk.bench.engine.tell(Holdings(ID, (), (), 0.4))
+    desk.read(8, BOUND, SNAPSHOT)
+    assert "R-NUMA-1" in ids(desk) and len(desk.bench.engine.sent(AskHoldings)) == 1
+    # After the placement was applied once more it is asked at once.
+    desk.bench.engine.tell(PlacementApplied(ID, LOADED, GB, 0.0))
+    desk.read(2, BOUND, SNAPSHOT)
+    assert len(desk.bench.engine.sent(AskHoldings)) == 2 and "R-NUMA-1" not in ids(desk)
+
+
+FULL = with_cards(card(memory_free_bytes=400_000_000))(0)
+
+
+def test_a_full_card_asks_for_as_much_room_as_it_lacks(desk: Desk) -> None:
+    desk.load()
+    desk.read(12, replace(BOUND, devices=(device("numa0", 0.5), device("gpu0", 0.4))), FULL)
+    desk.bench.qtbot.waitUntil(lambda: ids(desk) == ["R-VRAM"] and desk.ops.findings[0].gain is not None)
+    asked = desk.scripted.asked[-1]
+    assert (asked.action.does, asked.action.device, asked.action.nbytes) == ("make room", "gpu0", 300_000_000)
+    assert asked.measured is not None
+
+
+def test_where_no_placement_helps_the_button_is_another_one(desk: Desk) -> None:
+    desk.scripted.answer = None
+    desk.load()
+    requested: list[str] = []
+    desk.ops.action_requested.connect(lambda finding: requested.append(finding.action.does))
+    desk.read(12, replace(BOUND, devices=(device("numa0", 0.5), device("gpu0", 0.4))), FULL)
+    desk.bench.qtbot.waitUntil(lambda: ids(desk) == ["R-VRAM"] and bool(desk.ops.findings[0].action.text))
+    assert desk.ops.findings[0].action.does == "model"
+    desk.ops.act(desk.ops.findings[0])
+    assert requested == ["model"] and not desk.previews
+
+
+def test_a_prompt_that_waits_for_the_cpu_asks_for_a_placement_that_reads_faster(desk: Desk) -> None:
+    desk.load()
+    reading = work(
+        0,
+        (device("numa0", 0.97, token_ms=None),),
+        n_decode_steps=0,
+        n_decoded=0,
+        step_ms=None,
+        decode_tok_s=None,
+        n_prefilled=500,
+        prompt_tokens=20_000,
+        prompt_done=4000,
+        prefill_tok_s=380.0,
+    )
+    desk.read(12, reading, windows.snapshot(0))
+    desk.bench.qtbot.waitUntil(lambda: "R-CPU-COMP" in ids(desk) and desk.ops.findings[0].gain is not None)
+    asked = desk.scripted.asked[-1]
+    assert (asked.action.does, asked.action.target) == ("rebalance", "prompts")
+    assert asked.measured is not None and asked.measured.shares["numa0"] == pytest.approx(0.97)
 
 
 def test_invalid_numbers_that_no_reading_counted_are_told_first(desk: Desk) -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from typing import Literal
 
 import pytest
 
 from app.shots.model_header import write_header
+from app.telemetry.shown import Replayed
 from app.windows.findings_controller import FindingsController
 from app.windows.placement_parts import make_placement
 from app.windows.workers_window import WorkersWindow
@@ -71,6 +73,23 @@ def test_a_proposal_opens_in_the_editor_and_undo_brings_back_what_was(
     assert desk.placement == loaded
     assert not desk.undo_text
     assert stage.parts.bridge.state.model is not None and stage.parts.bridge.state.model.placement == loaded
+
+
+def test_nothing_of_now_is_said_beside_what_was_then(stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    placed(stage, tmp_path, monkeypatch)
+    controller, monitors = findings_of(stage), stage.parts.monitors
+    stage.window.show_page("monitors")
+    assert controller.strip is not None and controller.ops is not None
+    said = (Finding("R-CONT", "external", "cc uses a core.", "why"),)
+    monkeypatch.setattr(type(controller.ops), "findings", said)
+    controller.refresh()
+    assert controller.strip.sentences == ("cc uses a core.",) and controller.strip.isVisible()
+    monitors.replayed = Replayed(7, datetime(2026, 3, 4, 14, 2), "SmolLM2", 42.0)
+    monitors.replay_changed.emit()
+    assert controller.strip.isHidden()
+    monitors.replayed = None
+    monitors.replay_changed.emit()
+    assert controller.strip.isVisible()
 
 
 @pytest.mark.parametrize("does", ["pin", "tune"])

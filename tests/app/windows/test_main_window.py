@@ -189,6 +189,15 @@ def test_sensors_are_read_only_while_they_can_be_seen(stage: Stage) -> None:
     assert periods()[-1] == 0.0
 
 
+def test_sensors_do_not_start_anew_when_another_page_is_shown(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.ops.doctor_ops._engine_checks", tuple)
+    stage.window.show_page("monitors")
+    before = len(stage.engine.sent(WatchSensors))
+    for key in ("doctor", "monitors", "", "doctor", ""):
+        stage.window.show_page(key) if key else stage.window.show_chat()
+    assert all(one.period_s > 0 for one in stage.engine.sent(WatchSensors)[before:])  # type: ignore[union-attr]
+
+
 def test_closing_asks_first_and_leaves_an_unfinished_answer_interrupted(stage: Stage) -> None:
     stage.load()
     stage.engine.answers = [(Prefill(), Tokens(("so far",)), Stall(60))]

@@ -83,6 +83,15 @@ def starved_work(i: int) -> EngineSample:
 TWO = topology(2)
 FAR_MEMORY = replace(topology(), nodes=(*topology().nodes, Node(1, (), 64 * GB, (28, 10))))
 """A second node of memory alone."""
+CHIPLETS = replace(topology(), cores=tuple(replace(core, l3=core.index // 2) for core in topology().cores))
+"""Four of them with two cores each."""
+
+
+def slow_read(i: int) -> EngineSample:
+    """The CPU has nearly all of a step, at seven tenths of what memory gives."""
+    return work(i, (device("numa0", 0.9, read_bytes_per_s=29 * GB),))
+
+
 NODES = (device("numa0", 0.9), device("numa1", 0.3))
 EVEN = (device("numa0", 0.5), device("numa1", 0.45))
 MAPPED = replace(info(), holdings=(HoldingInfo("numa0", "weights", 87 * GB, mapped=True),))
@@ -98,7 +107,8 @@ def hog(i: int) -> HardwareSnapshot:
 
 FIRES: list[tuple[str, Window]] = [
     ("R-LOST", window(known=facts(lost=Lost("gpu1", "14:02", "Xid 79")))),
-    ("R-LOST", window(with_cards(card(), card(1, state="lost", problem="it fell off the bus")), hybrid(0.5, 0.4))),
+    ("R-LOST", window(with_cards(card(), card(1, state="lost", problem="it fell off the bus")), hybrid(0.5, 0.4), facts(2))),
+    ("R-LOST", window(with_cards(card(), card(1, state="lost", problem="it fell off the bus")), hybrid(0.5, 0.4), facts(1))),
     ("R-NAN", window(works=lambda i: work(i, n_invalid=1 if i == 9 else 0))),
     ("R-NAN", window(known=facts(invalid=Invalid(105.0, "layer 7")))),
     ("R-NAN", window(lambda i: snapshot(i, use=97.0, process=BROWSER), known=facts(invalid=Invalid(105.0, "layer 7")))),
@@ -154,6 +164,7 @@ FIRES: list[tuple[str, Window]] = [
     ("R-CPU-COMP", window(works=prompt, known=facts(chunk=512))),  # type: ignore[arg-type]
     ("R-IMB", window(lambda i: snapshot(i, cores=frequency(2100.0)), known=facts(topology=TWO))),
     ("R-IMB", window(works=lambda i: work(i, (device("numa0", 0.9), device("numa1", 0.7))), known=facts(topology=TWO))),
+    ("R-IMB", window(works=slow_read, known=facts(topology=CHIPLETS, info=info(workers=(0, 1, 2, 3))))),
     ("R-GPU-BOUND", window(with_cards(card()), hybrid(0.2, 0.75), facts(1))),
     ("R-GPU-STARVE", window(with_cards(card(busy_percent=18.0)), lambda i: work(i, (device("gpu0", 0.5),)), facts(1))),
     ("R-GPU-IMB", window(with_cards(card(), card(1)), hybrid(0.1, 0.6, 0.2), facts(2))),
@@ -252,6 +263,10 @@ SILENT: list[tuple[str, Window]] = [
     ("R-IMB", window(lambda i: snapshot(i, cores=frequency(3200.0)), known=facts(topology=TWO))),
     ("R-IMB", window(works=lambda i: work(i, EVEN), known=facts(topology=TWO))),
     ("R-IMB", window(hog, lambda i: work(i, (device("numa0", 0.7), device("numa1", 0.95))), facts(topology=TWO))),
+    # One worker on each chiplet; few workers where memory gives all it can; workers that run anywhere.
+    ("R-IMB", window(works=slow_read, known=facts(topology=CHIPLETS, info=info(workers=(0, 2, 4, 6))))),
+    ("R-IMB", window(known=facts(topology=CHIPLETS, info=info(workers=(0, 1, 2, 3)), ceilings={"numa0": 30.0 * GB}))),
+    ("R-IMB", window(works=slow_read, known=facts(topology=CHIPLETS, info=info(workers=(-1,) * 4)))),
     ("R-GPU-BOUND", window(with_cards(card()), hybrid(0.5, 0.45), facts(1))),
     ("R-GPU-BOUND", window(with_cards(card()), lambda i: work(i, (device("gpu0", 0.98),)), facts(1))),
     ("R-GPU-STARVE", window(with_cards(card(busy_percent=90.0)), lambda i: work(i, (device("gpu0", 0.98),)), facts(1))),

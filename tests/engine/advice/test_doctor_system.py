@@ -193,6 +193,8 @@ def test_board_and_firmware(tmp_path: Path) -> None:
 def test_environment(tmp_path: Path) -> None:
     assert says("D-SYS-7", tmp_path, env={}).observed == "none that matter"
     assert says("D-SYS-7", tmp_path, env={"CUDA_VISIBLE_DEVICES": ""}).status == "warn"
+    assert says("D-SYS-7", tmp_path, env={"CUDA_LAUNCH_BLOCKING": "1"}).fixes[0].command == "unset CUDA_LAUNCH_BLOCKING"
+    assert says("D-SYS-7", tmp_path, env={"CUDA_LAUNCH_BLOCKING": "0"}).status == "pass"
     told = says("D-SYS-7", tmp_path, env={"OMP_NUM_THREADS": "1", "LAYERDECK_GPU": "none"})
     assert (told.status, told.observed) == ("pass", "OMP_NUM_THREADS=1; LAYERDECK_GPU=none")
     assert "no effect" in told.why

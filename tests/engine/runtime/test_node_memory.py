@@ -118,6 +118,45 @@ def test_pages_are_counted_and_what_is_elsewhere_is_sent_once() -> None:
     assert [call for call in ops.calls if call[0] == "bind"] == [("bind", 150 * PAGE, 50 * PAGE, PREFERRED, (0,), True)]
 
 
+class Moving(Recording):
+    """Pages go where they are bound or sent to, but those of `stuck`."""
+
+    stuck: frozenset[int] = frozenset()
+
+    def bind(self, address: int, nbytes: int, policy: int, nodes: Sequence[int] = (), *, move: bool = False) -> None:
+        super().bind(address, nbytes, policy, nodes, move=move)
+        if move:
+            for page in range(address // PAGE, -(-(address + nbytes) // PAGE)):
+                if page in self.lies and page not in self.stuck:
+                    self.lies[page] = nodes[0]
+
+
+def test_what_strayed_is_brought_home_in_pieces_and_counted() -> None:
+    ops = Moving(lies=dict.fromkeys(range(100, 200), 0))
+    nodes = memory(ops)
+    strayed, right = Meant((1,), 100 * PAGE, 50 * PAGE), Meant((0,), 150 * PAGE, 50 * PAGE)
+    told: list[tuple[int, int]] = []
+    pauses: list[float] = []
+    assert nodes.bring_home([strayed, right], lambda *at: told.append(at), pauses.append) == 50 * PAGE
+    assert told == [(0, 50 * PAGE), (50 * PAGE, 50 * PAGE)]
+    assert len(pauses) == 1
+    assert nodes.check([strayed, right]).share == 1
+    assert nodes.bring_home([strayed, right], lambda *at: None, pauses.append) == 0 and len(pauses) == 1
+    # Pages that others map too stay, which is told as what it is.
+    ops.lies.update(dict.fromkeys(range(100, 150), 0))
+    ops.stuck = frozenset(range(100, 125))
+    assert nodes.bring_home([strayed], lambda *at: None, pauses.append) == 25 * PAGE
+    large = Meant((1,), 0, 2 * AT_ONCE + PAGE)
+    ops.lies[0] = 0
+
+    def stop(done: int, total: int) -> None:
+        if done:
+            raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        nodes.bring_home([large], stop, pauses.append)
+
+
 def _machine(*nodes: Node) -> Topology:
     return replace(topology(), nodes=nodes, allowed_cpus=(0, 1, 2, 3))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from engine.advice.diagnosis.finding import Action
+from engine.advice.diagnosis.remedies import longer_context
 from engine.advice.diagnosis.rule import Said
 from engine.advice.diagnosis.window import Window, percent_text
 
@@ -28,10 +29,12 @@ def context_full(window: Window) -> Said | None:
     used, total = works[-1].kv_used_tokens, works[-1].kv_total_tokens
     if used <= FULL * total or works[-1].n_answers > 1:
         return None  # of several answers each has its own length
+    longer = longer_context(window)
+    rest = "a longer context takes memory" if longer else "this model was made for no longer one: begin a new chat in time"
     return Said(
         f"Conversation uses {_thousands(used)} of {_thousands(total)} tokens.",
-        "beyond the end nothing can be answered; a longer context takes memory",
-        Action("context", "Plan a longer context"),
+        f"beyond the end nothing can be answered; {rest}",
+        Action("context", f"Plan a context of {longer:,} tokens", n_ctx=longer) if longer else Action(),
     )
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from statistics import median
 
 from engine.advice.diagnosis.finding import Action
+from engine.advice.diagnosis.remedies import cores_without, n_workers_text, one_a_core, pin_to, quiet_cores
 from engine.advice.diagnosis.rule import Said
 from engine.advice.diagnosis.window import Window, percent_text, rate_text, spoken
 from engine.api.values import HardwareSnapshot
@@ -46,11 +48,12 @@ def crowded(window: Window) -> Said | None:
         return None  # it was measured to be faster here
     n_good = n_cores if window.n_workers > n_cores else len(set(pinned))
     taken = _taken(window)
+    good = one_a_core(window, n_good)
     return Said(
         f"{window.n_workers} workers share {n_good} cores: {n_good} {'is' if n_good == 1 else 'are'} faster on most machines.",
         (f"a worker is taken off its core {taken:.0f} times a second; " if taken else "")
         + "a second worker on a core adds no memory bandwidth, and each step waits for the last one",
-        Action("tune", "Try numbers of workers"),
+        pin_to(window, good, f"Choose {n_workers_text(n_good)}") if good else Action("tune", "Try numbers of workers"),
     )
 
 
@@ -99,8 +102,17 @@ def contended(window: Window) -> Said | None:
     return Said(
         f"{who or 'Other programs'} {'uses' if who else 'use'} {cores} of the {n_cpus} cores the model works on{where}.",
         f"the processors' use less this program's own{kept_waiting}",
-        Action("pin", "Choose other cores"),
+        _elsewhere(window, others),
     )
+
+
+def _elsewhere(window: Window, others: float) -> Action:
+    """As many workers on cores that are left alone; where all are shared alike, so many fewer that others have cores too."""
+    quiet = quiet_cores(window)
+    if set(quiet) != set(window.worker_cpus):
+        return pin_to(window, quiet, "Choose quieter cores")
+    n = max(1, window.n_workers - math.ceil(others))
+    return pin_to(window, one_a_core(window, n), f"Choose {n_workers_text(n)}")
 
 
 def _others(window: Window, snapshot: HardwareSnapshot) -> float | None:
@@ -213,7 +225,7 @@ def computing(window: Window) -> Said | None:
     return Said(
         f"Reading your prompt is limited by CPU arithmetic: {rate:,.0f} tokens/s.",
         f"the cores are {busy:.0f} % busy and memory gives {percent_text(read / ceiling)} of what it can",
-        Action("rebalance", "Look for a larger share of the GPUs"),
+        Action("rebalance", "Look at a faster placement", target="prompts"),
     )
 
 
@@ -235,8 +247,11 @@ def uneven(window: Window) -> Said | None:
             return Said(
                 f"Cores of chiplet {slow} finish late: {clocks[slow] / 1000:.1f} GHz, others {clocks[fast] / 1000:.1f} GHz.",
                 "every step waits for its slowest worker; without these cores it may be faster",
-                Action("tune", "Try numbers of workers"),
+                pin_to(window, cores_without(window, slow), "Choose the other cores"),
             )
+    packed = _packed(window)
+    if packed is not None:
+        return packed
     waits = {node: share for node in window.nodes if (share := window.waits(node)) is not None}
     if len(waits) > 1 and max(waits.values()) - min(waits.values()) > NODE_WAIT:
         idle, late = max(waits, key=lambda one: waits[one]), min(waits, key=lambda one: waits[one])
@@ -245,6 +260,27 @@ def uneven(window: Window) -> Said | None:
         return Said(
             f"The cores of {spoken(idle)} wait for {percent_text(waits[idle])} of each step.",
             "the nodes have unequal parts of the work",
-            Action("rebalance", "Spread it evenly", idle),
+            Action("rebalance", "Look at a faster placement", idle),
         )
     return None
+
+
+def _packed(window: Window) -> Said | None:
+    """The workers of the busiest node sit on fewer of its L3 groups than they could, and memory gives less than it can: each
+    group has a link of its own to it."""
+    found, topology = _of_ceiling(window), window.facts.topology
+    if found is None or topology is None or found[1] >= NEAR_CEILING or window.n_workers != len(window.worker_cpus):
+        return None
+    device, reached, ceiling, _ = found
+    cores = [core for core in topology.usable_cores if len(topology.usable_nodes) < 2 or f"numa{core.node}" == device]
+    mine = [core for core in cores if not set(core.cpus).isdisjoint(window.worker_cpus)]
+    used, groups = {core.l3 for core in mine}, {core.l3 for core in cores}
+    if not mine or len(used) >= min(len(mine), len(groups)):
+        return None
+    action = pin_to(window, one_a_core(window, window.n_workers), "Spread over chiplets")
+    return Said(
+        f"The {len(mine)} workers sit on {len(used)} of {len(groups)} chiplets; the links of the others to memory rest.",
+        f"memory gives {percent_text(reached)} of the {rate_text(ceiling)} that was measured with all cores",
+        action,
+        "chiplets",
+    )

@@ -16,14 +16,27 @@ def lost(window: Window) -> Said | None:
     if fact is not None:
         why = fact.sentence or "the engine met a fault of the device, and what it computed is void"
         sentence = f"{spoken(fact.device)} stopped answering at {fact.clock}. Your text is saved. Reload without it?"
-        return Said(sentence, why, Action("reload", "Plan without it", fact.device), fact.device)
+        return Said(sentence, why, _plan_without(fact.device), fact.device)
     snapshot = window.newest
     for gpu in () if snapshot is None else snapshot.gpus:
         if gpu.state == "lost":
             device = window.device_name(gpu)
+            if not _is_used(window, device):
+                sentence = f"{spoken(device)} stopped answering. The loaded model does not use it."
+                return Said(sentence, f"{gpu.name}: {gpu.problem}", about=device, level="external")
             sentence = f"{spoken(device)} stopped answering. Your text is saved. Reload without it?"
-            return Said(sentence, f"{gpu.name}: {gpu.problem}", Action("reload", "Plan without it", device), device)
+            return Said(sentence, f"{gpu.name}: {gpu.problem}", _plan_without(device), device)
     return None
+
+
+def _is_used(window: Window, device: str) -> bool:
+    """Whether something of the model lies there; where that is not told it may."""
+    info = window.facts.info
+    return info is None or not info.devices or any(one.device == device for one in info.devices)
+
+
+def _plan_without(device: str) -> Action:
+    return Action("without", "Plan without it", device, otherwise=Action("model", "Choose a smaller model"))
 
 
 def invalid(window: Window) -> Said | None:
@@ -38,7 +51,7 @@ def invalid(window: Window) -> Said | None:
         "The model produced invalid numbers. The file is probably damaged, or copies between GPUs were dropped.",
         f"values that are not finite came out of {times} in the last seconds, so the answer was ended"
         + (f": {fact.sentence}" if fact is not None else ""),
-        Action("verify", "Check the file"),
+        Action("doctor", "Open the file's checks", target="D-FIL-3"),
     )
 
 
@@ -50,7 +63,7 @@ def repeated(window: Window) -> Said | None:
     return Said(
         "The model repeats one token without end. The file may be damaged, or the sampling too strict.",
         f"the last {last.n_repeated} tokens of an answer are the same",
-        Action("verify", "Check the file"),
+        Action("doctor", "Open the file's checks", target="D-FIL-3"),
         "repeats",
     )
 
@@ -61,7 +74,7 @@ def silent(window: Window) -> Said | None:
         return Said(
             "Sensors not answering; nothing is said of speed until they do.",
             f"the last reading is {window.age_s:.0f} s old",
-            Action("doctor", "Open Doctor", target="sensors"),
+            Action("doctor", "Open Doctor", target="D-GPU-1"),
         )
     snapshot = window.newest
     if snapshot is None:
@@ -75,6 +88,6 @@ def silent(window: Window) -> Said | None:
     return Said(
         f"The sensors of {window.name(gpu)} are not answering; nothing is said of it until they do.",
         f"{gpu.name}: {why}",
-        Action("doctor", "Open Doctor", target="sensors"),
+        Action("doctor", "Open Doctor", target="D-GPU-1"),
         window.device_name(gpu),
     )

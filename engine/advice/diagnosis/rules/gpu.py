@@ -30,7 +30,7 @@ def limit(window: Window) -> Said | None:
             continue
         room = [other for other in window.cards if other != device and _free(window, other) >= FREE_BYTES]
         if room:
-            action = Action("rebalance", "Spread the cards' work", device)
+            action = Action("rebalance", "Look at a faster placement", device)
             more = f" {spoken(room[0])} has room."
         else:
             action, more = Action(), " There is nothing to gain by moving layers."
@@ -59,7 +59,7 @@ def starving(window: Window) -> Said | None:
     return Said(
         f"{spoken(device)} waits for the program and its driver: it is busy {busy:.0f} % of the time.",
         f"{percent_text(gaps)} of the time passes between its launches; a captured graph, or several answers at once, fill that",
-        Action("doctor", "Open Doctor", device, "launch"),
+        Action("doctor", "Open Doctor", device, "D-SYS-7"),
         device,
     )
 
@@ -85,7 +85,7 @@ def unequal(window: Window) -> Said | None:
     return Said(
         f"{spoken(most)} does {times[most] / times[least]:.1f} times the work of {spoken(least)}, which has room.",
         f"a token takes {times[most]:.1f} ms on {spoken(most)} and {times[least]:.1f} ms on {spoken(least)}",
-        Action("rebalance", "Spread the cards' work", most),
+        Action("rebalance", "Look at a faster placement", most),
         most,
     )
 

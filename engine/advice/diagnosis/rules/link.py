@@ -30,7 +30,12 @@ def narrow(window: Window) -> Said | None:
         return Said(
             f"{spoken(device)} is connected by {gpu.link_width} of {gpu.link_width_max} lanes: {felt}.",
             "lanes do not rest while idle: the card sits in a narrower slot, badly in it, or shares its lanes",
-            Action("rebalance", "Look for a placement with fewer copies", device),
+            Action(
+                "rebalance",
+                "Look at a faster placement",
+                device,
+                otherwise=Action("doctor", "Open Doctor", device, "D-PCI-1"),
+            ),
             device,
         )
     return None
@@ -60,7 +65,7 @@ def slow(window: Window) -> Said | None:
         return Said(
             f"The link of {spoken(device)} runs at PCIe {gpu.link_generation} of {gpu.link_generation_max} under load.",
             f"for {LOADED_READINGS} readings with the card at work; while idle that would be normal",
-            Action("doctor", "Open Doctor", device, "link"),
+            Action("doctor", "Open Doctor", device, "D-PCI-2"),
             device,
         )
     return None
@@ -74,5 +79,5 @@ def crossing(window: Window) -> Said | None:
     return Said(
         f"Moving data between CPU and GPU takes {percent_text(copies)} of the time.",
         "of the last measured step; each change of device within a layer costs two copies and a wait",
-        Action("rebalance", "Group what crosses"),
+        Action("rebalance", "Look at a faster placement"),
     )

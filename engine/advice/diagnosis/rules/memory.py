@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from engine.advice.diagnosis.finding import Action
+from engine.advice.diagnosis.remedies import shorter_context
 from engine.advice.diagnosis.rule import Said
 from engine.advice.diagnosis.window import Window, bytes_text, rate_text, spoken
 from engine.api.values import GpuSample, HardwareSnapshot
@@ -38,10 +39,24 @@ def swap(window: Window) -> Said | None:
     memory = window.readings[-1].snapshot.memory
     in_swap = known[-1] if known else memory.swap_used_bytes or 0
     what = f"({rate_text(coming)})" if coming else f"({bytes_text(grown)} more of it within {len(window.readings)} s)"
+    other = "move layers to a GPU" if _has_cards(window) else "use a smaller model"
     return Said(
-        f"Reading model data from swap {what}. Free {bytes_text(in_swap)} of memory, or move layers to a GPU.",
+        f"Reading model data from swap {what}. Free {bytes_text(in_swap)} of memory, or {other}.",
         f"{bytes_text(in_swap)} of this program lie in swap; a disk gives a hundredth of what memory does",
-        Action("relieve", "Move layers to a GPU", window.nodes[0] if window.nodes else "numa0"),
+        _free_memory(window, in_swap),
+    )
+
+
+def _has_cards(window: Window) -> bool:
+    return window.newest is not None and bool(window.newest.gpus)
+
+
+def _free_memory(window: Window, nbytes: int) -> Action:
+    """Memory becomes free where layers go to a card; without one that has room, by a model that takes less."""
+    node = window.nodes[0] if window.nodes else "numa0"
+    other = Action("model", "Choose a smaller model")
+    return (
+        Action("relieve", "Move layers to a GPU", node, nbytes=max(nbytes, 1), otherwise=other) if _has_cards(window) else other
     )
 
 
@@ -61,7 +76,7 @@ def disk(window: Window) -> Said | None:
     return Said(
         f"Weights are coming from the disk ({rate_text(rate)}{of}){_too_small(window)}.",
         f"{faults:.0f} page faults a second wait for the disk while tokens are decoded",
-        Action("relieve", "Move layers to a GPU", window.nodes[0] if window.nodes else "numa0"),
+        _free_memory(window, _lacking(window)),
     )
 
 
@@ -74,10 +89,15 @@ def _too_small(window: Window) -> str:
     info, left = window.facts.info, window.readings[-1].snapshot.memory.available_bytes
     if info is None or left is None:
         return ""
-    mapped = sum(one.nbytes for one in info.holdings if one.mapped)
-    limit = window.readings[-1].snapshot.memory.limit_bytes or window.readings[-1].snapshot.ram_total_bytes
-    lacks = mapped - limit
+    lacks = _lacking(window)
     return f": memory is {bytes_text(lacks)} too small for this plan" if lacks > 0 else ": they do not stay in memory"
+
+
+def _lacking(window: Window) -> int:
+    """Bytes by which memory is too small for what is mapped of the file, 0 where it is large enough for that."""
+    info, snapshot = window.facts.info, window.readings[-1].snapshot
+    mapped = 0 if info is None else sum(one.nbytes for one in info.holdings if one.mapped)
+    return max(0, mapped - (snapshot.memory.limit_bytes or snapshot.ram_total_bytes))
 
 
 def _is_stuck(window: Window) -> bool:
@@ -117,10 +137,16 @@ def card_full(window: Window) -> Said | None:
             f"{spoken(device)} has {bytes_text(gpu.memory_free_bytes)} left{left}.",
             f"{bytes_text(gpu.memory_used_bytes or 0)} of {bytes_text(gpu.memory_total_bytes or 0)} are taken; the driver, "
             f"a display and buffers want {bytes_text(ROOM_BYTES)}",
-            Action("make room", "Make room", device),
+            _make_room(window, device, gpu),
             device,
         )
     return None
+
+
+def _make_room(window: Window, device: str, gpu: GpuSample) -> Action:
+    """So much must leave a card that it has ROOM_BYTES again; else a shorter context."""
+    lacks = int(ROOM_BYTES) - (gpu.memory_free_bytes or 0)
+    return Action("make room", "Make room", device, nbytes=lacks, otherwise=shorter_context(window, device, lacks))
 
 
 def _filling(window: Window, gpu: GpuSample) -> int | None:
@@ -151,7 +177,9 @@ def card_foreign(window: Window) -> Said | None:
         return Said(
             f"Another program took {bytes_text(now - before)} on {spoken(device)}{who}.",
             f"others hold {bytes_text(now)} of it now, and held {bytes_text(before)} when the model was loaded",
-            Action("make room", "Make room", device),
+            _make_room(window, device, gpu)
+            if gpu.memory_free_bytes is not None and gpu.memory_free_bytes < ROOM_BYTES
+            else Action("doctor", "Show who holds it", device, "D-GPU-4"),
             device,
         )
     return None
@@ -186,6 +214,6 @@ def fragmented(window: Window) -> Said | None:
     return Said(
         f"The memory of {spoken(fact.device)} is fragmented. Load the model again to use it whole.",
         f"{bytes_text(fact.asked)} were asked for, {bytes_text(fact.free)} were free, and not in one piece",
-        Action("reload", "Plan anew", fact.device),
+        Action("load again", "Load it again", fact.device),
         fact.device,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from engine.advice.diagnosis.finding import Action
+from engine.advice.diagnosis.remedies import one_a_core, pin_to
 from engine.advice.diagnosis.rule import Said
 from engine.advice.diagnosis.window import Window, percent_text, spoken
 
@@ -24,7 +25,7 @@ def elsewhere(window: Window) -> Said | None:
             f"{percent_text(astray.share)} of the weights sit on another memory node than they should{which}; each token reads "
             "them from afar.",
             "by the nodes of sampled pages; reading from the other processor's memory gives about half the speed",
-            Action("replace", "Place it again"),
+            Action("place again", "Place it again"),
         )
     times = {node: window.token_ms(node) for node in window.nodes}
     known = {node: ms for node, ms in times.items() if ms}
@@ -37,7 +38,7 @@ def elsewhere(window: Window) -> Said | None:
     return Said(
         f"{percent_text(share)} of the CPU's work sits on {spoken(slowest)}; the cores of {spoken(fastest)} wait.",
         f"a token takes {known[slowest]:.1f} ms there and {known[fastest]:.1f} ms on {spoken(fastest)}",
-        Action("rebalance", "Spread it evenly", slowest),
+        Action("rebalance", "Look at a faster placement", slowest),
     )
 
 
@@ -58,7 +59,14 @@ def far_card(window: Window) -> Said | None:
             f"{spoken(device)} is attached to the other CPU (memory node {gpu.node}); the model's threads run on "
             f"{' and '.join(f'node {node}' for node in sorted(near))}.",
             f"it waits for {percent_text(waits)} of each step, and what it gets crosses between the processors",
-            Action("pin", "Choose workers near it", device),
+            _beside(window, gpu.node, device),
             device,
         )
     return None
+
+
+def _beside(window: Window, node: int, device: str) -> Action:
+    """As many workers as now, spread over all nodes, where that brings some to the card's."""
+    topology, cpus = window.facts.topology, one_a_core(window, window.n_workers)
+    near = () if topology is None else tuple(cpu for core in topology.cores if core.node == node for cpu in core.cpus)
+    return pin_to(window, cpus, "Choose workers near it", device) if not set(near).isdisjoint(cpus) else Action()

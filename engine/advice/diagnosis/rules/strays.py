@@ -28,7 +28,7 @@ def strayed(window: Window) -> Said | None:
         f"{who} {how} processor{'s' if many else ''} {cpus} by another program and may run on {now}{_far(window, strays)}: each "
         f"step waits for {'them' if many else 'it'}.",
         LEFT_SO,
-        Action("repin", "Pin them again" if many else "Pin it again", target=format_cpus(window.worker_cpus)),
+        Action("repin", "Pin them again" if many else "Pin it again", cpus=format_cpus(window.worker_cpus)),
     )
 
 

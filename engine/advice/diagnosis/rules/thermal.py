@@ -41,9 +41,14 @@ def heat(window: Window) -> Said | None:
         f"{spoken(device)} slows itself because of heat{what}{lost}.",
         f"in {100 * share:.0f} % of the last readings heat was the reason for its low clock; more air helps, and a lower power "
         "limit costs little while tokens are decoded",
-        Action("doctor", "Open Doctor", device, "heat"),
+        _less(device),
         device,
     )
+
+
+def _less(device: str) -> Action:
+    """Less work makes less heat, and draws less."""
+    return Action("ease", "Give it less to do", device, otherwise=Action("doctor", "Open Doctor", device, "D-GPU-6"))
 
 
 def brake(window: Window) -> Said | None:
@@ -56,7 +61,7 @@ def brake(window: Window) -> Said | None:
     return Said(
         f"{spoken(device)} is held back by its power supply connection{drawn}. Check the cable and the supply.",
         f"in {100 * share:.0f} % of the last readings the power brake signal of the connector held its clock down",
-        Action("doctor", "Open Doctor", device, "power"),
+        _less(device),
         device,
     )
 
@@ -76,7 +81,7 @@ def power_limit(window: Window) -> Said | None:
         f"{spoken(device)} works at a power limit of {gpu.power_limit_w:.0f} W (default {gpu.power_limit_default_w:.0f} W).",
         f"the limit held its clock in {100 * share:.0f} % of the last readings, and {100 * part:.0f} % of a step is its work; "
         "decoding mostly waits for memory, so that a lower limit may have been a good choice",
-        Action("doctor", "Open Doctor", device, "power"),
+        Action("doctor", "Open Doctor", device, "D-GPU-5"),
         device,
     )
 
@@ -107,7 +112,7 @@ def processor_heat(window: Window) -> Said | None:
     return Said(
         f"CPU at {celsius:.0f} °C, {mean / 1000:.1f} of {highest / 1000:.1f} GHz.",
         "the processor lowers its clock because of heat while the model works; its cooler or the air around it is the limit",
-        Action("doctor", "Open Doctor", target="heat"),
+        Action("doctor", "Open Doctor", target="D-CPU-5"),
     )
 
 
@@ -122,5 +127,5 @@ def saving(window: Window) -> Said | None:
     return Said(
         "The system saves power on the CPU.",
         f"{what}{where}: clocks rise late or not at all while the model works",
-        Action("doctor", "Open Doctor", target="governor"),
+        Action("doctor", "Open Doctor", target="D-CPU-4"),
     )
