@@ -17,14 +17,14 @@ TURN_S = 2e-5
 
 
 class Driver:
-    """A context for calls; the thread that steps comes before all others."""
+    """A context for calls, also within each other; the thread that steps comes before all others."""
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
         self._wanted = False
 
     def __enter__(self) -> None:
-        while self._wanted:
+        while self._wanted and not self.is_mine:  # who has it already would wait for itself
             time.sleep(TURN_S)
         self.lock.acquire()
 

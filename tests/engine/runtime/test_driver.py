@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import threading
+import time
 from typing import Any
 
 import numpy as np
 import pytest
 
 from engine.errors import InvalidRequest
-from engine.runtime.driver import DRIVER
+from engine.runtime.driver import DRIVER, Driver
 from tests.helpers.golden_models import batch, golden, greedy
 from tests.helpers.placed import hybrid as half
 from tests.helpers.placed import need_torch, on_cpu, open_placed
@@ -28,6 +29,28 @@ def is_free() -> bool:
     other.start()
     other.join()
     return found[0]
+
+
+def test_who_has_the_driver_calls_within_a_call_while_a_step_waits_for_it() -> None:
+    driver, had = Driver(), threading.Event()
+
+    def call() -> None:
+        with driver:
+            had.set()
+            while not driver._wanted:
+                time.sleep(0.001)
+            with driver:  # memory for the results of a kernel whose code is being loaded
+                pass
+
+    caller = threading.Thread(target=call, daemon=True)
+    caller.start()
+    assert had.wait(5)
+    taken: list[bool] = []
+    stepper = threading.Thread(target=lambda: taken.append(driver.take() is None), daemon=True)
+    stepper.start()
+    stepper.join(5)
+    caller.join(5)
+    assert taken == [True] and not caller.is_alive()
 
 
 def test_a_program_lets_go_as_it_begins_and_a_refused_step_does_not() -> None:
