@@ -210,7 +210,8 @@ def _message(message: dict[str, Any]) -> dict[str, Any]:
     if role == _ASSISTANT:
         others = {name: value for name, value in message.items() if name not in _OWN_FIELDS}
         own: dict[str, Any] = {name: value for name, value in message.items() if name in _OWN_FIELDS}
-        return own | mark(others)
+        marked: dict[str, Any] = mark(others)
+        return own | marked
     result: dict[str, Any] = mark(message)
     if role in _ROLES:
         result["role"] = role

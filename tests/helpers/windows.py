@@ -14,6 +14,7 @@ from engine.api.values import (
     DeviceWork,
     DiskSample,
     EngineSample,
+    ForeignProcess,
     GpuSample,
     HardwareSnapshot,
     HoldingInfo,
@@ -211,3 +212,16 @@ def hybrid(cpu: float = 0.5, *gpus: float, **changes: Any) -> Callable[[int], En
 def memory(**changes: Any) -> MemorySample:
     """Healthy but for these."""
     return replace(snapshot(0).memory, **changes)
+
+
+TWO = topology(2)
+BROWSER = ProcessSample(5.0, tuple(thread(n, waiting=25.0, taken=90.0) for n in range(N_CORES)), (ForeignProcess("ffmpeg", 2.5),))
+EVEN = (device("numa0", 0.5), device("numa1", 0.45))
+
+
+def hog(i: int) -> HardwareSnapshot:
+    """Another program on all cores of the second node, where workers get half of each."""
+    busy = tuple(
+        replace(thread(n), cpu_percent=97.0 if n < 4 else 50.0, waiting_percent=0.5 if n < 4 else 47.0) for n in range(8)
+    )
+    return snapshot(i, use=99.0, process=ProcessSample(5.9, busy, (ForeignProcess("ffmpeg", 2.0),)))

@@ -113,8 +113,8 @@ def test_buttons_put_back_what_others_have_moved(stage: Stage, tmp_path: Path, m
     assert controller.strip is not None
     controller.strip.show_findings(
         (
-            Finding("R-NUMA-1", "misplaced", "48 % are elsewhere.", "why", Action("replace", "Place it again")),
-            Finding("R-PIN", "misplaced", "A worker was moved.", "why", Action("repin", "Pin it again", target="0-3")),
+            Finding("R-NUMA-1", "misplaced", "48 % are elsewhere.", "why", Action("place again", "Place it again")),
+            Finding("R-PIN", "misplaced", "A worker was moved.", "why", Action("repin", "Pin it again", cpus="0-3")),
         )
     )
     for row in (0, 1):

@@ -17,7 +17,6 @@ from engine.api.values import (
     CpuSample,
     DiskSample,
     EngineSample,
-    ForeignProcess,
     HardwareSnapshot,
     HoldingInfo,
     PressureSample,
@@ -26,11 +25,15 @@ from engine.api.values import (
 )
 from engine.hardware.topology import Node
 from tests.helpers.windows import (
+    BROWSER,
+    EVEN,
     GB,
     N_CORES,
+    TWO,
     card,
     device,
     facts,
+    hog,
     hybrid,
     info,
     memory,
@@ -44,7 +47,6 @@ from tests.helpers.windows import (
 )
 
 WORKERS = ProcessSample(7.7, tuple(thread(n, waiting=8.0, taken=90.0) for n in range(N_CORES)))
-BROWSER = ProcessSample(5.0, tuple(thread(n, waiting=25.0, taken=90.0) for n in range(N_CORES)), (ForeignProcess("ffmpeg", 2.5),))
 CALM = ProcessSample(7.7, tuple(thread(n) for n in range(N_CORES)))
 READING = work(0, (device("numa0", 0.97, token_ms=None),), n_decode_steps=0, n_decoded=0, step_ms=None, n_prefilled=500)
 HOT = ((card(slow_bits=0x40, temperature_c=84.0, core_clock_mhz=1980.0),), hybrid(0.5, 0.4))
@@ -80,7 +82,6 @@ def starved_work(i: int) -> EngineSample:
     return work(i) if i < 4 else work(i, n_decode_steps=7, n_decoded=7, decode_tok_s=7.0, step_ms=130.0)
 
 
-TWO = topology(2)
 FAR_MEMORY = replace(topology(), nodes=(*topology().nodes, Node(1, (), 64 * GB, (28, 10))))
 """A second node of memory alone."""
 CHIPLETS = replace(topology(), cores=tuple(replace(core, l3=core.index // 2) for core in topology().cores))
@@ -93,16 +94,7 @@ def slow_read(i: int) -> EngineSample:
 
 
 NODES = (device("numa0", 0.9), device("numa1", 0.3))
-EVEN = (device("numa0", 0.5), device("numa1", 0.45))
 MAPPED = replace(info(), holdings=(HoldingInfo("numa0", "weights", 87 * GB, mapped=True),))
-
-
-def hog(i: int) -> HardwareSnapshot:
-    """Another program on all cores of the second node, where workers get half of each."""
-    busy = tuple(
-        replace(thread(n), cpu_percent=97.0 if n < 4 else 50.0, waiting_percent=0.5 if n < 4 else 47.0) for n in range(8)
-    )
-    return snapshot(i, use=99.0, process=ProcessSample(5.9, busy, (ForeignProcess("ffmpeg", 2.0),)))
 
 
 FIRES: list[tuple[str, Window]] = [
@@ -311,35 +303,6 @@ def test_a_rule_is_first_to_name_its_fault(rule: str, found: Window) -> None:
 @pytest.mark.parametrize(("rule", "found"), SILENT, ids=[f"{rule}-{i}" for i, (rule, _) in enumerate(SILENT)])
 def test_a_rule_is_silent_where_it_only_looks_like_its_fault(rule: str, found: Window) -> None:
     assert rule not in {one.id for one in diagnose(found)}
-
-
-def test_the_node_that_others_took_is_named() -> None:
-    first = diagnose(window(hog, known=facts(topology=TWO)))[0]
-    assert first.id == "R-CONT" and first.sentence == (
-        "ffmpeg uses 2 of the 8 cores the model works on, all on memory node 1: the other nodes wait for it."
-    )
-    assert "memory node" not in diagnose(window(hog))[0].sentence
-    spread = window(lambda i: snapshot(i, use=97.0, process=BROWSER), known=facts(topology=TWO))
-    assert "memory node" not in diagnose(spread)[0].sentence
-
-
-def test_who_was_moved_and_where_to_is_said() -> None:
-    one = diagnose(window(works=lambda i: work(i, strays=(StrayWorker(6, (1,)),)), known=facts(topology=TWO)))[0]
-    assert one.sentence == (
-        "A worker was moved off processor 6 by another program and may run on 1, on memory node 0: each step waits for it."
-    )
-    assert one.action.does == "repin" and one.action.target == "0-7"
-    some = diagnose(window(works=lambda i: work(i, strays=(StrayWorker(2, (2, 3)), StrayWorker(3, (2, 3)))), known=facts()))[0]
-    assert some.sentence == (
-        "2 of 8 workers were let go from processors 2-3 by another program and may run on 2-3: each step waits for them."
-    )
-
-
-def test_which_node_should_have_the_pages_is_said() -> None:
-    found = diagnose(window(works=lambda i: work(i, EVEN, astray=Astray(0.48, 1, 0)), known=facts(topology=TWO)))[0]
-    assert found.sentence.startswith(
-        "48 % of the weights sit on another memory node than they should, most of them on node 0 instead of"
-    )
 
 
 def test_every_rule_has_a_window_of_each_kind() -> None:
