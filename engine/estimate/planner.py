@@ -12,8 +12,11 @@ from engine.estimate.calibration import learned, node_gbps
 from engine.estimate.chunks import longer_chunks
 from engine.estimate.context import plan_context
 from engine.estimate.described import HasModel
+from engine.estimate.heat import Counts, Heat
 from engine.estimate.memory import DeviceBytes, Estimate, Estimator
 from engine.estimate.moves import find_move
+from engine.estimate.pool_filler import ExpertSet, PoolFiller
+from engine.estimate.pools import slot_bytes
 from engine.estimate.prediction import ContextPlan, DevicePrediction, Limit, Prediction
 from engine.estimate.quick import QuickBytes
 from engine.estimate.rates import Calibration, assumed
@@ -58,6 +61,7 @@ class Planner:
         self.work = ModelWork(spec, tensors, options, rows)
         emulated = any(one.emulated for one in machine.gpus)
         self._streams = streams(options, rows, emulated=emulated)
+        self._heat = Heat()
         self._speeds: dict[tuple[tuple[int, int], ...], Speed] = {}
         self._speed = self._with_teams(team_sizes(machine, options))
         self._longer: dict[int, Planner] = {}
@@ -71,8 +75,17 @@ class Planner:
     def _with_teams(self, sizes: dict[int, int]) -> Speed:
         key = tuple(sorted(sizes.items()))
         if key not in self._speeds:
-            self._speeds[key] = Speed(self.model.spec, self.work, Roofline(self.calibration, sizes), streams=self._streams)
+            roofline = Roofline(self.calibration, sizes)
+            self._speeds[key] = Speed(self.model.spec, self.work, roofline, self._heat, streams=self._streams)
         return self._speeds[key]
+
+    def set_counts(self, counts: Counts) -> None:
+        """How often experts were passed, by layer: what pools of them serve is predicted from it, and `fit` fills pools by it."""
+        self._heat = Heat(counts)
+        self._speeds.clear()
+        self._speed = self._with_teams(team_sizes(self.machine, self.options))
+        for longer in self._longer.values():
+            longer.set_counts(counts)
 
     def estimator_with(self, options: LoadOptions) -> Estimator:
         """Estimates for the same model and machine with other options."""
@@ -110,11 +123,20 @@ class Planner:
         judged = Judged(
             bytes_of=self._quickly,
             seconds_of=self._conversation_s,
-            unit_seconds=lambda unit, device: self._speed.unit(unit, device).seconds,
+            unit_seconds=self._unit_seconds,
             sizes=self.estimator.unit_bytes(start),
             unreadable=self._unreadable,
+            filler=PoolFiller(self._expert_sets(), self._heat, self._quickly, self._unit_seconds),
         )
         return solve(start, home, self.machine, judged)
+
+    def _unit_seconds(self, unit: UnitId, device: Device) -> float:
+        return self._speed.unit(unit, device).seconds
+
+    def _expert_sets(self) -> dict[int, ExpertSet]:
+        """Of the layers whose experts GPUs can compute."""
+        ops = (op for op in self.estimator.experts() if UnitId("experts", op.unit.layer) not in self._unreadable)
+        return {op.unit.layer: ExpertSet(op.n_experts, slot_bytes(op, self.estimator.tensors)) for op in ops}
 
     def _quickly(self, placement: Placement) -> Estimate:
         return self._bytes.estimate(placement)[0]
@@ -151,6 +173,7 @@ class Planner:
         found = self._longer.get(options.prefill_chunk)
         if found is None:
             found = Planner(self, options, self.machine, self.calibration, _beside=self._bytes)
+            found.set_counts(self._heat.counts)
             self._longer[options.prefill_chunk] = found
         return found
 
@@ -216,7 +239,7 @@ class Planner:
 
     def unit_ms(self, unit: UnitId, device: Device) -> float:
         """Milliseconds of a decoded token that a unit takes on a device."""
-        return 1e3 * self._speed.unit(unit, device).seconds
+        return 1e3 * self._unit_seconds(unit, device)
 
     def learned(
         self, placement: Placement, *, decode_tok_s: float | None = None, prefill_tok_s: float | None = None, depth: int = 0

@@ -12,6 +12,12 @@ from engine.quants.padding import padded_bytes
 ALIGN = 256
 
 
+def slot_bytes(op: Experts, tensors: Mapping[str, TensorInfo]) -> int:
+    """Of one expert in a pool, without biases."""
+    names = {op.gate, op.up, op.down}
+    return sum(padded_bytes(tensors[name].type_name, tensors[name].nbytes // op.n_experts) for name in names)
+
+
 def pool_bytes(ops: Iterable[object], tensors: Mapping[str, TensorInfo], placement: Placement, device: Device) -> tuple[int, int]:
     """(weights, biases made to f32) of all pools on a device. ops: of the graph."""
     weights = biases = 0

@@ -1,8 +1,8 @@
 """The placement that is fastest of those that fit: what loading would choose, and what it may be changed to for more speed.
 
 A model is measured by a prompt and an answer of usual length. First whole layers and then experts fill the GPUs, as without a
-solver. What room is left takes what saves most time a byte. Nothing is lowered on the way but layers by themselves, so that many
-placements can be weighed in a second.
+solver. What room is left takes what saves most time a byte, and then pools of experts. Nothing is lowered on the way but layers
+by themselves, so that many placements can be weighed in a second.
 """
 
 from __future__ import annotations
@@ -15,11 +15,14 @@ from engine.arch.units import UnitId
 from engine.errors import PlacementError
 from engine.estimate.automatic import moved, roomy, spare
 from engine.estimate.memory import Estimate
+from engine.estimate.pool_filler import PoolFiller
 from engine.hardware.machine import Machine
 from engine.placement.placement import Device, Gpu, Numa, Placement
 
 BUDGET_S = 0.3
 """For improvements; a first choice takes as long again on large models."""
+FASTER, CLEARLY = 0.98, 0.85
+"""Of the time without: what pools must save to be made, and to be made in place of whole layers."""
 PROMPT, ANSWER = 512, 256
 """Tokens of the conversation that decides."""
 
@@ -27,13 +30,15 @@ PROMPT, ANSWER = 512, 256
 @dataclass(frozen=True, slots=True)
 class Judged:
     """What the solver asks. bytes_of: of a placement; seconds_of: of the conversation; unit_seconds: of a unit of a token on a
-    device; sizes: bytes of units, to weigh them against each other; unreadable: units that GPUs cannot compute."""
+    device; sizes: bytes of units, to weigh them against each other; unreadable: units that GPUs cannot compute; filler: of what
+    room is left, with pools of experts."""
 
     bytes_of: Callable[[Placement], Estimate]
     seconds_of: Callable[[Placement], float]
     unit_seconds: Callable[[UnitId, Device], float]
     sizes: dict[UnitId, int]
     unreadable: frozenset[UnitId]
+    filler: PoolFiller
 
 
 def solve(start: Placement, home: Placement, machine: Machine, judged: Judged) -> Placement:
@@ -46,7 +51,23 @@ def solve(start: Placement, home: Placement, machine: Machine, judged: Judged) -
     fitting = [one for one in tried if judged.bytes_of(one).fits]
     if not fitting:
         raise PlacementError(arithmetic(judged.bytes_of(tried[0]), machine))
-    return _improved(min(fitting, key=judged.seconds_of), machine, judged)
+    whole = _improved(min(fitting, key=judged.seconds_of), machine, judged)
+    return _with_pools(whole, home, judged)
+
+
+def _with_pools(whole: Placement, home: Placement, judged: Judged) -> Placement:
+    """With pools in what room is left. Where counts tell experts apart, pools of all layers may take the room of whole layers,
+    if that is clearly faster: counts are of one conversation, the next may be another."""
+    best, filler = whole, judged.filler
+    filled = filler.filled(whole)
+    if filled.pools and judged.seconds_of(filled) < FASTER * judged.seconds_of(whole):
+        best = filled
+    if filler.heat.known:
+        back = {unit: home.device_of(unit) for unit, where in whole.units if unit.kind == "experts" and isinstance(where, Gpu)}
+        pooled = filler.filled(moved(whole, back)) if back else whole
+        if pooled.pools and judged.bytes_of(pooled).fits and judged.seconds_of(pooled) < CLEARLY * judged.seconds_of(best):
+            best = pooled
+    return best
 
 
 def _improved(placement: Placement, machine: Machine, judged: Judged) -> Placement:

@@ -9,18 +9,19 @@ from dataclasses import dataclass
 
 from engine.arch.spec import ModelSpec, MoeFfn
 from engine.arch.units import UnitId, UnitKind
+from engine.estimate.heat import Heat
 from engine.estimate.roofline import Part, Roofline
 from engine.estimate.work import ModelWork, Style
-from engine.placement.placement import Device, Gpu, Numa, Placement
+from engine.placement.placement import Device, Gpu, Numa, Placement, Pool
 from engine.placement.spread import Spread
 from engine.placement.streaming import LEAST_ROWS
 from engine.program.fuse import Phase
 
-HIT_POWER = 0.18
-"""Of all turns, a pool of a share s of the experts serves s to this power: two thirds with an eighth of them, as published for
-pools of the most recent ones. What is measured says more."""
 _PARTS: tuple[UnitKind, ...] = ("mixer", "ffn", "shared", "experts")
-_Key = tuple[int, tuple[Device | None, ...], Device, Phase, int, int, tuple[Spread | None, ...]]
+_Served = tuple[float, float]
+"""Of a pool: its share of a layer's experts, and of their turns; none: 0, 0."""
+_NONE: _Served = 0.0, 0.0
+_Key = tuple[int, tuple[Device | None, ...], Device, Phase, int, _Served, tuple[Spread | None, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +49,10 @@ class _Layer:
 class Speed:
     """Step times of one model on one machine."""
 
-    def __init__(self, spec: ModelSpec, work: ModelWork, roofline: Roofline, *, streams: bool) -> None:
-        """streams: whether long chunks of prompts may bring the experts of the CPU to a GPU."""
+    def __init__(self, spec: ModelSpec, work: ModelWork, roofline: Roofline, heat: Heat | None = None, *, streams: bool) -> None:
+        """heat: of experts, None: nobody counted. streams: whether long chunks of prompts may bring the experts of the CPU to a
+        GPU."""
+        self._heat = heat or Heat()
         self._spec, self._work, self._roofline = spec, work, roofline
         self._streams = streams and work.rows >= LEAST_ROWS
         self._ids = [tuple(UnitId(kind, i) for kind in _PARTS) for i in range(spec.n_layers)]
@@ -68,11 +71,12 @@ class Speed:
         parts: dict[Device, Part] = {at: found}
         seconds, crossing = self._roofline.calibration.step_us * 1e-6 + found.seconds, 0.0
         where = placement.places
+        pools = placement.pools_that_count
         for i in range(self._spec.n_layers):
             devices = tuple(where.get(unit) for unit in self._ids[i])
-            pool = placement.pool_of(i) if placement.pools else None
+            pool = pools.get(i)
             spreads = tuple(placement.spread_of(unit) for unit in self._ids[i]) if placement.spreads else ()
-            key = (self._work.shapes[i], devices, at, phase, depth, 0 if pool is None else len(pool.experts), spreads)
+            key = (self._work.shapes[i], devices, at, phase, depth, _NONE if pool is None else self._served(pool), spreads)
             layer = self._known.get(key)
             if layer is None:
                 layer = self._known[key] = self._layer(i, *key)
@@ -96,7 +100,7 @@ class Speed:
         at: Device,
         phase: Phase,
         depth: int,
-        n_pooled: int,
+        served: _Served,
         spreads: tuple[Spread | None, ...],
     ) -> _Layer:
         mixer, ffn, shared, experts = devices
@@ -121,7 +125,7 @@ class Speed:
                 beside = take("shared", shared) + 2 * self._cross(ffn, shared, rows)
             far = 2 * self._cross(ffn, experts, rows)
             there = (i, shape, ffn, experts, phase, depth, spread.get("experts"))
-            routed = self._pooled(*there, n_pooled, parts) if n_pooled else self._routed(*there, parts)
+            routed = self._pooled(*there, served, parts) if served[0] else self._routed(*there, parts)
             crossing += far
             apart = shared is not None and shared != experts and isinstance(shared, Gpu) != isinstance(experts, Gpu)
             seconds += max(beside, routed + far) if apart else beside + routed + far
@@ -169,18 +173,31 @@ class Speed:
         phase: Phase,
         depth: int,
         spread: Spread | None,
-        n_pooled: int,
+        served: _Served,
         parts: list[tuple[Device, Part]],
     ) -> float:
-        """Experts of which some have copies on the GPU of the router: both sides compute at once."""
-        block = self._spec.blocks[i].ffn
-        share = n_pooled / block.n_experts if isinstance(block, MoeFfn) else 0.0
-        hits = share**HIT_POWER
-        there = self._part("experts", i, shape, ffn, phase, depth).part(hits)
+        """Experts of which some have copies on the GPU of the router: both sides compute at once. In a long chunk each
+        reads all that it has, and all may pass through the GPU, as without a pool."""
+        share, hits = served
+        read = hits if phase == "decode" else share
+        there = _share(self._part("experts", i, shape, ffn, phase, depth), read, hits)
         dealt = self._dealt("experts", i, shape, experts, phase, depth, spread)
-        here = [(device, part.part(1.0 - hits)) for device, part in dealt]
+        here = [(device, _share(part, 1.0 - read, 1.0 - hits)) for device, part in dealt]
+        seconds = max(there.seconds, *(part.seconds for _, part in here))
+        if phase == "prefill":
+            passing: list[tuple[Device, Part]] = []
+            streamed = self._routed(i, shape, ffn, experts, phase, depth, spread, passing)
+            if streamed < seconds:
+                parts += passing
+                return streamed
         parts += [(ffn, there), *here]
-        return max(there.seconds, *(part.seconds for _, part in here))
+        return seconds
+
+    def _served(self, pool: Pool) -> _Served:
+        block = self._spec.blocks[pool.layer].ffn
+        return (
+            (len(pool.experts) / block.n_experts, self._heat.hits(pool, block.n_experts)) if isinstance(block, MoeFfn) else _NONE
+        )
 
     def _part(self, kind: UnitKind, layer: int, shape: int, device: Device, phase: Phase, depth: int) -> Part:
         key = kind, shape, device, phase, depth
@@ -199,3 +216,8 @@ class Speed:
         rates = [self._roofline.gpu(one) for one in (source, target) if isinstance(one, Gpu)]
         link = min((min(one.to_gbps, one.from_gbps) for one in rates), default=self._roofline.node(0).limit)
         return self._roofline.calibration.exchange_us * 1e-6 + 4.0 * rows * self._spec.n_embd / (link * 1e9)
+
+
+def _share(part: Part, read: float, multiply: float) -> Part:
+    """A part of the experts, by bytes and by turns: launches and meetings come whole."""
+    return Part(read * part.read, multiply * part.multiply, part.fixed, read * part.bound)

@@ -96,6 +96,7 @@ class Placement:
     nodes: tuple[int, ...] = field(init=False, repr=False, compare=False)
     _places: dict[UnitId, Device] = field(init=False, repr=False, compare=False)
     _spreads: dict[UnitId, Spread] = field(init=False, repr=False, compare=False)
+    _pools: dict[int, Pool] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         places = dict(self.units)
@@ -104,7 +105,9 @@ class Placement:
         counting = {unit: one for unit, one in self.spreads if places.get(unit) == homes[id(one)][0]}
         for one in {id(one): one for one in counting.values()}.values():
             nodes.update(homes[id(one)][1])
+        pools = {one.layer: one for one in reversed(self.pools) if isinstance(places.get(UnitId("experts", one.layer)), Numa)}
         object.__setattr__(self, "_places", places)
+        object.__setattr__(self, "_pools", pools)
         object.__setattr__(self, "_spreads", counting)
         object.__setattr__(self, "nodes", tuple(sorted(nodes)))
 
@@ -121,9 +124,12 @@ class Placement:
 
     def pool_of(self, layer: int) -> Pool | None:
         """The pool of a layer that counts: its experts lie in the machine's memory in this placement."""
-        if not isinstance(self._places.get(UnitId("experts", layer)), Numa):
-            return None
-        return next((pool for pool in self.pools if pool.layer == layer), None)
+        return self.pools_that_count.get(layer)
+
+    @property
+    def pools_that_count(self) -> Mapping[int, Pool]:
+        """By layer, those whose experts lie in the machine's memory in this placement."""
+        return self._pools
 
     def spread_of(self, unit: UnitId) -> Spread | None:
         """How a unit lies over several nodes; None: on one device. One that was moved elsewhere since is not spread any more."""
