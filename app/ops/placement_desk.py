@@ -270,15 +270,25 @@ class PlacementDesk(QObject):
             self._history.step(filled(text, cards_text(len(ids))), replace(draft, pins=pins))
 
     def auto_fit(self) -> None:
-        """Looks for the best placement, in the background; what is pinned stays. A notice says why there is none."""
+        """Looks for the best placement, in the background, by the counts of experts that are shown; what is pinned stays.
+
+        A notice says why there is none.
+        """
         opened, draft = self._opened, self._history.draft
         if opened is None or draft is None or self._state == "applying":
             return
-        self._worker.search(
-            lambda: keep(opened.solver, draft, opened.solver.fit()),
-            lambda found: self.set_placement(found, tr("Placement", "Auto-fit")),
-            lambda error: self.notice.emit(str(error)),
-        )
+        counts = dict(self._heat.counts)
+
+        def search() -> Placement:
+            opened.solver.set_counts(counts)
+            return keep(opened.solver, draft, opened.solver.fit())
+
+        def found(placement: Placement) -> None:
+            opened.planner.set_counts(counts)  # so that it is shown as fast as it was found to be
+            self._previews, self._estimates = Remembered[Prediction | None](), Remembered[Prediction]()
+            self.set_placement(placement, tr("Placement", "Auto-fit"))
+
+        self._worker.search(search, found, lambda error: self.notice.emit(str(error)))
 
     def fix(self) -> None:
         """Does what `proposal` says."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, Literal, Protocol, TypeVar
 
@@ -23,6 +23,9 @@ class PlacementPlanner(Protocol):
 
     def default(self) -> Placement:
         """What loading without a placement gives."""
+
+    def set_counts(self, counts: Mapping[int, Sequence[int]]) -> None:
+        """How often experts were passed, by layer: what pools of them are worth is predicted, and they are filled, by it."""
 
     def fit(self) -> Placement:
         """The best found. Raises: PlacementError, with the arithmetic, where nothing fits."""

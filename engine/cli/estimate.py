@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.api.pure import Machine, ModelOutline, Placement, Planner, Prediction, load_rates, measure, outline_of, save_rates
+from engine.cli.counts import read_counts
 from engine.cli.model import read_model
 from engine.cli.options import add_json_option, add_load_options, load_options
 from engine.cli.output import note, write_json, write_text
@@ -16,6 +17,7 @@ from engine.estimate.chunks import with_longer_chunk
 from engine.hardware.machine import this_machine
 from engine.hardware.machine_file import read_machine
 from engine.placement.file import to_json
+from engine.placement.pools import pools_to_json
 from engine.placement.source import resolve_source
 
 OWNERS = ("weights", "derived", "kv", "kept_windows", "state", "workspace", "other")
@@ -33,6 +35,12 @@ def add_fit_arguments(parser: argparse.ArgumentParser) -> None:
     """The same, and where the placement goes."""
     add_estimate_arguments(parser)
     parser.add_argument("-o", "--out", type=Path, metavar="P.json", help="write the placement to a file")
+    parser.add_argument(
+        "--counts",
+        type=Path,
+        metavar="F.json",
+        help="how often experts are passed, from `generate --counts`: the hottest go to GPUs",
+    )
 
 
 def run_estimate(args: argparse.Namespace) -> int:
@@ -66,6 +74,8 @@ def run_fit(args: argparse.Namespace) -> int:
     if args.placement:
         raise InvalidRequest("fit finds a placement; use estimate for one that you give with --placement")
     outline, planner = _planner(args)
+    if args.counts is not None:
+        planner.set_counts(read_counts(args.counts, outline))
     placement = planner.fit()
     if args.out is not None:
         args.out.write_text(to_json(placement, outline.model.spec), encoding="utf-8")
@@ -96,7 +106,7 @@ def _show(args: argparse.Namespace, planner: Planner, outline: ModelOutline, pla
     if args.json:
         write_json(summarise(prediction, placement, outline))
     else:
-        write_text(_table(prediction, planner.machine))
+        write_text(_table(prediction, planner.machine) + _pools(placement))
 
 
 def summarise(prediction: Prediction, placement: Placement, outline: ModelOutline) -> dict[str, Any]:
@@ -115,6 +125,7 @@ def summarise(prediction: Prediction, placement: Placement, outline: ModelOutlin
         "n_ctx": prediction.n_ctx,
         "architecture": outline.info.architecture,
         "placement": {str(unit): str(where) for unit, where in placement.units},
+        "pools": pools_to_json(placement.pools),
     }
 
 
@@ -144,6 +155,15 @@ def _table(prediction: Prediction, machine: Machine) -> str:
         f"{prediction.prefill_tok_s:.0f} tok/s; {prediction.limit_device} is the limit ({prediction.limit})."
     )
     return "\n".join(lines) + "\n"
+
+
+def _pools(placement: Placement) -> str:
+    """A line for each GPU with pools."""
+    lines = []
+    for gpu in sorted({pool.gpu for pool in placement.pools}):
+        sizes = [len(pool.experts) for pool in placement.pools if pool.gpu == gpu]
+        lines.append(f"{gpu} has copies of {sum(sizes)} experts of {len(sizes)} layer{'' if len(sizes) == 1 else 's'}.\n")
+    return "".join(lines)
 
 
 def _gib(nbytes: int) -> str:

@@ -13,6 +13,7 @@ from engine.api.commands import Generate
 from engine.api.events import AnswerOpened, Finished, Notice, TokenDelta
 from engine.api.values import ChatMessage, SamplingParams
 from engine.cli.client import Client, new_id
+from engine.cli.counts import write_counts
 from engine.cli.direct import opened
 from engine.cli.options import add_json_option, add_load_options, load_options, whole_number
 from engine.cli.output import note, read_json_file, write_json, write_text
@@ -60,6 +61,9 @@ def add_generate_arguments(parser: argparse.ArgumentParser) -> None:
     add_sampling_options(parser)
     add_var_option(parser)
     parser.add_argument("--ignore-eog", action="store_true", help="go on behind tokens that end the answer")
+    parser.add_argument(
+        "--counts", type=Path, metavar="F.json", help="write how often each expert was passed, for `fit --counts`"
+    )
     add_json_option(parser)
 
 
@@ -117,6 +121,8 @@ def run_generate(args: argparse.Namespace) -> int:
         write_json(_result("".join(pieces), end))
     else:
         write_text("\n")
+    if args.counts is not None:
+        write_counts(args.counts, info, end.usage.experts)
     return 0
 
 

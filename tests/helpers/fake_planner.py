@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import cast
 
@@ -25,7 +25,7 @@ from engine.api.values import LoadOptions, ModelInfo
 from engine.estimate.described import Described
 from engine.estimate.memory import DeviceBytes
 from engine.hardware.gpus import GpuInfo
-from engine.placement.placement import WorkerPlan
+from engine.placement.placement import Pool, WorkerPlan
 
 GB, MB = 1_000_000_000, 1_000_000
 RATE = {Gpu: 1000.0, Numa: 150.0}
@@ -115,6 +115,7 @@ class ScriptedPlanner:
         self._capacity |= {Numa(one.node): one.ram_free for one in machine.nodes}
         self._names = {Gpu(one.index): one.name for one in machine.gpus} | {Numa(one.node): one.name for one in machine.nodes}
         self.n_estimates = 0
+        self.counts: dict[int, tuple[int, ...]] = {}
 
     def default(self) -> Placement:
         """Layers in halves over two GPUs, their experts over the nodes."""
@@ -132,8 +133,12 @@ class ScriptedPlanner:
 
         return Placement(tuple((unit, place(unit)) for unit in self._facts), "f16", "f16", WorkerPlan((-1,)))
 
+    def set_counts(self, counts: Mapping[int, Sequence[int]]) -> None:
+        """Remembers them, for `fit`."""
+        self.counts = {layer: tuple(row) for layer, row in counts.items()}
+
     def fit(self) -> Placement:
-        """The default, and an expert layer on each GPU."""
+        """The default, and an expert layer on each GPU; with a pool of the hottest expert of each layer that was counted."""
         found = self.default()
         for device in self._capacity:
             if isinstance(device, Gpu):
@@ -141,6 +146,10 @@ class ScriptedPlanner:
                 found = self.move(found, tuple(routed[:1]), device)
         if not self.estimate(found).fits:
             raise PlacementError("405 GB of weights are more than the 320 GB of this machine; choose a smaller model")
+        for layer, row in self.counts.items():
+            hottest, router = max(range(len(row)), key=row.__getitem__), found.device_of(UnitId("ffn", layer))
+            if isinstance(router, Gpu) and isinstance(found.device_of(UnitId("experts", layer)), Numa):
+                found = replace(found, pools=(*found.pools, Pool(layer, router, (hottest,))))
         return found
 
     def estimate(self, placement: Placement) -> Prediction:

@@ -203,6 +203,20 @@ def test_auto_fit_leaves_what_is_pinned(opened: Desk, qtbot: QtBot) -> None:
     assert any(one.family == "experts" for one in opened.desk.cards_of(Gpu(1)))
 
 
+def test_auto_fit_goes_by_the_counts_that_are_shown(opened: Desk, qtbot: QtBot) -> None:
+    layer = next(card.layer for card in opened.desk.cards_of(Numa(0)) if card.family == "experts")
+    row = [0] * 256
+    row[17] = 9
+    opened.desk.set_heat({layer: row})
+    opened.desk.auto_fit()
+    qtbot.waitUntil(lambda: opened.desk.undo_text == "Auto-fit")
+    placement, planner = opened.desk.placement, opened.desk.planner
+    assert placement is not None and isinstance(planner, ScriptedPlanner)
+    assert {pool.layer: pool.experts for pool in placement.pools} in ({layer: (17,)}, {})
+    assert bool(placement.pools) == isinstance(placement.device_of(UnitId("experts", layer)), Numa)
+    assert planner.counts[layer] == tuple(row)  # what is shown of it is predicted by the same
+
+
 def test_what_does_not_fit_is_said_and_can_be_fixed(opened: Desk, qtbot: QtBot) -> None:
     opened.desk.move(experts(4, 5, 6), Gpu(1))
     assert opened.desk.state == "does not fit"
