@@ -66,7 +66,7 @@ class Card:
 
     nbytes: what it takes; n_hot, hot_bytes: how many of its experts are chosen to be moved on their own, and their bytes, or of a
     hot set what it holds. heat: how often each expert was chosen, 0..255 of the busiest; empty: nothing is known. moved: lies
-    elsewhere than in the loaded model.
+    elsewhere than in the loaded model. nodes: of memory that it is split over, empty: it lies on its device alone.
     """
 
     id: CardId
@@ -80,6 +80,7 @@ class Card:
     heat: bytes = b""
     pinned: bool = False
     moved: bool = False
+    nodes: tuple[int, ...] = ()
 
     @property
     def layer(self) -> int:

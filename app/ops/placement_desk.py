@@ -18,7 +18,7 @@ from app.ops.placement_cards import Card, CardId
 from app.ops.placement_fix import Fix, PlacementFix
 from app.ops.placement_heat import PlacementHeat
 from app.ops.placement_history import Draft, PlacementHistory
-from app.ops.placement_moves import differing, keep, movable, moved, owners, refusal
+from app.ops.placement_moves import differing, fitted, movable, moved, owners, refusal
 from app.ops.placement_planning import (
     DeskState,
     DeviceRow,
@@ -225,8 +225,7 @@ class PlacementDesk(QObject):
     def move(self, cards: Iterable[CardId], device: Device) -> bool:
         """Moves cards to a device; those that are pinned or lie there stay. False: nothing moved; a notice says why not."""
         asked, draft = tuple(cards), self._history.draft
-        reason = self.refusal(asked, device)
-        if reason:
+        if reason := self.refusal(asked, device):
             self.notice.emit(reason)
         if reason or draft is None or self._opened is None:
             return False
@@ -270,25 +269,18 @@ class PlacementDesk(QObject):
             self._history.step(filled(text, cards_text(len(ids))), replace(draft, pins=pins))
 
     def auto_fit(self) -> None:
-        """Looks for the best placement, in the background, by the counts of experts that are shown; what is pinned stays.
-
-        A notice says why there is none.
-        """
+        """Looks for the best placement by the counts that are shown, beside the window; a notice says why there is none."""
         opened, draft = self._opened, self._history.draft
         if opened is None or draft is None or self._state == "applying":
             return
         counts = dict(self._heat.counts)
-
-        def search() -> Placement:
-            opened.solver.set_counts(counts)
-            return keep(opened.solver, draft, opened.solver.fit())
 
         def found(placement: Placement) -> None:
             opened.planner.set_counts(counts)  # so that it is shown as fast as it was found to be
             self._previews, self._estimates = Remembered[Prediction | None](), Remembered[Prediction]()
             self.set_placement(placement, tr("Placement", "Auto-fit"))
 
-        self._worker.search(search, found, lambda error: self.notice.emit(str(error)))
+        self._worker.search(lambda: fitted(opened.solver, draft, counts), found, lambda error: self.notice.emit(str(error)))
 
     def fix(self) -> None:
         """Does what `proposal` says."""

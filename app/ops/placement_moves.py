@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from app.i18n import filled, tr
@@ -98,10 +98,21 @@ def keep(planner: PlacementPlanner, draft: Draft, found: Placement) -> Placement
     return found
 
 
+def fitted(planner: PlacementPlanner, draft: Draft, counts: Mapping[int, Sequence[int]]) -> Placement:
+    """The best placement by these counts of experts, with what is held fast left where it lies.
+
+    Raises:
+        PlacementError: nothing fits.
+    """
+    planner.set_counts(counts)
+    return keep(planner, draft, planner.fit())
+
+
 def differing(before: Placement, after: Placement) -> frozenset[CardId]:
     """What lies elsewhere; caches and states go with their attention and are not counted, sets of hot experts are."""
     places = before.places
-    units = (unit for unit, device in after.units if unit.kind not in ("kv", "state") and places.get(unit) != device)
+    counted = ((unit, device) for unit, device in after.units if unit.kind not in ("kv", "state"))
+    units = (unit for unit, device in counted if places.get(unit) != device or before.spread_of(unit) != after.spread_of(unit))
     sets = {(pool.layer, pool.gpu, len(pool.experts)) for pool in before.pools}
     sets ^= {(pool.layer, pool.gpu, len(pool.experts)) for pool in after.pools}
     return frozenset[CardId](units) | {HotSet(layer, gpu) for layer, gpu, _ in sets}

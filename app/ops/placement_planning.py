@@ -36,6 +36,15 @@ class PlacementPlanner(Protocol):
     def move(self, placement: Placement, units: tuple[UnitId, ...], device: Device) -> Placement:
         """The placement with some units elsewhere, and what follows them."""
 
+    def into_memory(self, placement: Placement, units: tuple[UnitId, ...]) -> Placement:
+        """The placement with some units split over all memory nodes, as far as there are several, and what follows them."""
+
+    def off_nodes(self, placement: Placement, units: tuple[UnitId, ...]) -> Placement:
+        """The placement with some units on the first of their nodes alone."""
+
+    def nodes_refusal(self, placement: Placement, units: tuple[UnitId, ...]) -> str:
+        """Why units cannot be split over memory nodes, a sentence with what to do; empty: they can."""
+
     def refusal(self, placement: Placement, units: tuple[UnitId, ...], device: Device) -> str:
         """Why units cannot lie on a device, a sentence; empty: they can."""
 
@@ -82,6 +91,11 @@ def device_name(device: Device) -> str:
     if isinstance(device, Gpu):
         return filled(tr("Placement", "GPU %1"), device.index)
     return filled(tr("Placement", "NUMA %1"), device.node)
+
+
+def nodes_text(nodes: Sequence[int]) -> str:
+    """`NUMA 0 + 1`."""
+    return filled(tr("Placement", "NUMA %1"), " + ".join(str(node) for node in nodes))
 
 
 def cards_text(n: int) -> str:

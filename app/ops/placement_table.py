@@ -46,7 +46,7 @@ class CardTable:
         touched: set[Device] = set()
         for unit, device in draft.placement.units:
             card = self._by_id[unit]
-            if card.device != device or card.pinned != (unit in draft.pins):
+            if card.device != device or card.pinned != (unit in draft.pins) or card.nodes != _nodes(draft.placement, unit):
                 touched |= {card.device, device}
         shown = {(one, card.n_hot, card.pinned) for one, card in self._by_id.items() if isinstance(one, HotSet)}
         wanted = {(one, len(pool.experts), one in draft.pins) for one, pool in _sets(draft.placement).items()}
@@ -56,10 +56,11 @@ class CardTable:
         """Makes the cards of some devices anew."""
         found: dict[Device, list[Card]] = {device: [] for device in devices}
         sizes = opened.planner.unit_bytes(draft.placement)
-        before: Mapping[UnitId, Device] = {} if marks.applied is None else marks.applied.places
+        applied = marks.applied
+        before: Mapping[UnitId, Device] = {} if applied is None else applied.places
         for unit, device in draft.placement.units:
             if device in found:
-                moved = bool(before) and before.get(unit) != device
+                moved = bool(before) and (before.get(unit) != device or _nodes(draft.placement, unit) != _nodes(applied, unit))
                 family = opened.families[unit]
                 found[device].append(_card(opened.facts[unit], sizes[unit], family, device, draft, marks, moved=moved))
         known = {} if marks.applied is None else _sets(marks.applied)
@@ -89,7 +90,14 @@ def _card(fact: UnitFacts, nbytes: int, family: Family, device: Device, draft: D
         heat.strips.get(unit.layer, b"") if unit.kind == "experts" else b"",
         unit in draft.pins,
         moved,
+        _nodes(draft.placement, unit),
     )
+
+
+def _nodes(placement: Placement | None, unit: UnitId) -> tuple[int, ...]:
+    """Over which nodes a unit is split; empty: over none."""
+    spread = None if placement is None else placement.spread_of(unit)
+    return () if spread is None else spread.nodes
 
 
 def _hot(fact: UnitFacts, nbytes: int, pool: Pool, heat: PlacementHeat) -> Card:

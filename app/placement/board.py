@@ -13,6 +13,7 @@ from PySide6.QtWidgets import QFrame, QHBoxLayout, QScrollArea, QVBoxLayout, QWi
 
 from app.ops.placement_cards import Card, CardId, Kind
 from app.ops.placement_desk import PlacementDesk
+from app.ops.placement_nodes import NodeSplitter
 from app.placement.board_drag import BoardDrag
 from app.placement.board_keys import BoardKey, key_of
 from app.placement.board_selection import BoardSelection
@@ -47,6 +48,7 @@ class PlacementBoard(QWidget):
             "expand": self._toggle_group,
             "group": lambda _list: self.set_grouped(not self._columns.layout.grouped),
             "pin": self._toggle_pins,
+            "nodes": lambda one: self._split(self.selection.acting_on(one)),
             "filter": lambda _list: self.filter_requested.emit(),
             "apply": lambda _list: self.apply_requested.emit(),
             "undo": lambda _list: self._desk.undo(),
@@ -68,7 +70,8 @@ class PlacementBoard(QWidget):
         layout.addWidget(self._scroll)
         self.setAccessibleName(self.tr("Placement board"))
         self.selection = BoardSelection(self._columns, self)
-        self.drag = BoardDrag(desk, self.selection, self)
+        self.nodes = NodeSplitter(desk)
+        self.drag = BoardDrag(desk, self.selection, self.nodes, self)
         self._connect()
         self._make_columns()
 
@@ -106,14 +109,23 @@ class PlacementBoard(QWidget):
 
     def move_selected(self, device: Device) -> bool:
         """Moves what is selected, else the card that has the keyboard. False: nothing moved."""
-        moved = self._desk.move(self.selection.acting_on(self._focused()), device)
-        if moved and self._desk.prediction is not None:
-            # Who sees the board sees it move.
+        return self._said(changed=self._desk.move(self.selection.acting_on(self._focused()), device))
+
+    def split_selected(self) -> bool:
+        """Splits what is selected over all memory nodes, or brings it to one again. False: nothing changed."""
+        return self._split(self.selection.acting_on(self._focused()))
+
+    def _split(self, cards: Iterable[CardId]) -> bool:
+        return self._said(changed=self.nodes.toggle(cards))
+
+    def _said(self, *, changed: bool) -> bool:
+        """Who sees the board sees what became of a step; others are told."""
+        if changed and self._desk.prediction is not None:
             said = self.tr("{step}: {rate} tokens a second").format(
                 step=self._desk.undo_text, rate=rate_text(self._desk.prediction.decode_tok_s)
             )
             QAccessible.updateAccessibility(QAccessibleAnnouncementEvent(self, said))
-        return moved
+        return changed
 
     def set_filter(self, text: str, kinds: frozenset[Kind] | None = None) -> None:
         """Shows only cards that a text such as `exp 10-20` is about, of some kinds; kinds None: of all."""
@@ -144,6 +156,7 @@ class PlacementBoard(QWidget):
             column.cards.drag_wanted.connect(lambda source=column.cards: self.drag.start(source))
             column.cards.drag_left.connect(self.drag.leave)
             column.cards.toggle_wanted.connect(self._toggle_row)
+            column.cards.split_wanted.connect(self.nodes.split)
             column.cards.set_key_taker(self._take_key)
             row.addWidget(column, 1)
             self._widgets[device.device] = column
@@ -181,8 +194,8 @@ class PlacementBoard(QWidget):
         layers = {card.layer for card in proposal.cards}
         return self.tr("Fix: move 1 layer") if len(layers) == 1 else self.tr("Fix: move %n layers", "", len(layers))
 
-    def _may_drop(self, over: CardList, cards: frozenset[CardId], at: QPoint) -> bool:
-        return self.drag.hold(over, cards, at)
+    def _may_drop(self, over: CardList, cards: frozenset[CardId], at: QPoint, split: bool) -> bool:
+        return self.drag.hold(over, cards, at, split=split)
 
     # --- keyboard ----------------------------------------------------------------------------------------------------
 

@@ -10,13 +10,14 @@ from PySide6.QtWidgets import QWidget
 
 from app.ops.placement_cards import CardId
 from app.ops.placement_desk import PlacementDesk
+from app.ops.placement_nodes import NodeSplitter
 from app.placement.board_selection import BoardSelection
 from app.placement.card_list import CardList
 from app.placement.drag_picture import HOT_SPOT, drag_picture
 from app.placement.drag_preview import DragPreview, preview_lines
 from app.qtmodels.placement_mime import card_mime
 from app.qtmodels.placement_rows import key_of, row_for
-from engine.api.pure import Device, Prediction
+from engine.api.pure import Device, Numa, Prediction
 
 PICTURE_WIDTH = (180.0, 226.0)
 """Least and most of a card that is dragged."""
@@ -24,10 +25,12 @@ PICTURE_WIDTH = (180.0, 226.0)
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """Cards held over a device. refusal: why they may not be dropped; then: what the drop would give, None: nothing moves."""
+    """Cards held over a device. split: they would be split over all memory nodes; refusal: why they may not be dropped; then:
+    what the drop would give, None: nothing moves."""
 
     cards: frozenset[CardId]
     device: Device
+    split: bool
     refusal: str
     then: Prediction | None
 
@@ -37,9 +40,9 @@ class BoardDrag(QObject):
 
     tried = Signal()
 
-    def __init__(self, desk: PlacementDesk, selection: BoardSelection, board: QWidget) -> None:
+    def __init__(self, desk: PlacementDesk, selection: BoardSelection, nodes: NodeSplitter, board: QWidget) -> None:
         super().__init__(board)
-        self._desk, self._selection, self._board = desk, selection, board
+        self._desk, self._selection, self._nodes, self._board = desk, selection, nodes, board
         self._trial: Trial | None = None
         self._over: CardList | None = None
         self.preview = DragPreview(board)
@@ -70,11 +73,13 @@ class BoardDrag(QObject):
         drag.setHotSpot(HOT_SPOT)
         return drag
 
-    def hold(self, over: CardList, cards: frozenset[CardId], at: QPoint) -> bool:
-        """Cards are held over a list. at: in its viewport. Returns whether they may be dropped there."""
+    def hold(self, over: CardList, cards: frozenset[CardId], at: QPoint, *, split: bool = False) -> bool:
+        """Cards are held over a list. at: in its viewport; split: to be split over all memory nodes, where it is of one. Returns
+        whether they may be dropped there."""
         device = over.column.device
-        if self._trial is None or (self._trial.cards, self._trial.device) != (cards, device):
-            self._try(over, cards, device)
+        split = split and isinstance(device, Numa)
+        if self._trial is None or (self._trial.cards, self._trial.device, self._trial.split) != (cards, device, split):
+            self._try(over, cards, device, split=split)
         trial, now = self._trial, self._desk.prediction
         if trial is None or now is None:
             return False
@@ -95,12 +100,12 @@ class BoardDrag(QObject):
             self._trial = None
             self.tried.emit()
 
-    def _try(self, over: CardList, cards: frozenset[CardId], device: Device) -> None:
+    def _try(self, over: CardList, cards: frozenset[CardId], device: Device, *, split: bool) -> None:
         if self._over is not None and self._over is not over:
             self._over.set_insertion(None)
-        refusal = self._desk.refusal(cards, device)
-        then = None if refusal else self._desk.preview(cards, device)
-        self._trial, self._over = Trial(cards, device, refusal, then), over
+        refusal = self._nodes.refusal(cards) if split else self._desk.refusal(cards, device)
+        then = None if refusal else self._nodes.preview(cards) if split else self._desk.preview(cards, device)
+        self._trial, self._over = Trial(cards, device, split, refusal, then), over
         moving = [card for one in cards if (card := self._desk.card(one)) is not None and card.device != device]
         first = min((key_of(card) for card in moving), default=None)
         over.set_insertion(None if refusal or first is None else over.column.place_of(first))

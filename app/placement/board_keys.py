@@ -8,7 +8,20 @@ from PySide6.QtCore import Qt
 from PySide6.QtGui import QKeyEvent
 
 BoardKey = Literal[
-    "auto fit", "expand", "group", "pin", "filter", "apply", "undo", "redo", "select group", "clear", "left", "right", "toggle"
+    "auto fit",
+    "expand",
+    "group",
+    "pin",
+    "nodes",
+    "filter",
+    "apply",
+    "undo",
+    "redo",
+    "select group",
+    "clear",
+    "left",
+    "right",
+    "toggle",
 ]
 _SHIFT, _CTRL, _NONE = Qt.KeyboardModifier.ShiftModifier, Qt.KeyboardModifier.ControlModifier, Qt.KeyboardModifier.NoModifier
 _KEYS: dict[tuple[Qt.KeyboardModifier, int], BoardKey] = {
@@ -16,6 +29,7 @@ _KEYS: dict[tuple[Qt.KeyboardModifier, int], BoardKey] = {
     (_NONE, Qt.Key.Key_E): "expand",
     (_NONE, Qt.Key.Key_G): "group",
     (_NONE, Qt.Key.Key_P): "pin",
+    (_NONE, Qt.Key.Key_N): "nodes",
     (_NONE, Qt.Key.Key_Slash): "filter",
     (_SHIFT, Qt.Key.Key_Slash): "filter",
     (_CTRL, Qt.Key.Key_Return): "apply",

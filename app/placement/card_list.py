@@ -26,14 +26,16 @@ from app.qtmodels.placement_mime import cards_in
 from app.qtmodels.placement_rows import Row
 from app.widgets import paint
 from app.widgets.painted_button import KEYBOARD_REASONS
+from engine.api.pure import Numa
 
-MayDrop = Callable[["CardList", frozenset[CardId], QPoint], bool]
-"""Told what is dragged over which list, and where in its viewport; says whether it may be dropped."""
+MayDrop = Callable[["CardList", frozenset[CardId], QPoint, bool], bool]
+"""Told what is dragged over which list, where in its viewport, and whether with Ctrl; says whether it may be dropped."""
 
 
 class CardList(QListView):
     """drag_wanted(): the mouse pulls at what is selected; drag_left(): what was dragged over the list went on or was dropped;
-    toggle_wanted(Row): a group is to be opened or closed; chosen_alone(): a click without Ctrl or Shift; selected().
+    toggle_wanted(Row): a group is to be opened or closed; chosen_alone(): a click without Ctrl or Shift; selected();
+    split_wanted(cards): dropped with Ctrl on a memory node, they are to be split over all of them.
     """
 
     drag_wanted = Signal()
@@ -41,6 +43,7 @@ class CardList(QListView):
     toggle_wanted = Signal(object)
     chosen_alone = Signal()
     selected = Signal()
+    split_wanted = Signal(object)
 
     def __init__(self, column: PlacementColumn, may_drop: MayDrop, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -163,7 +166,7 @@ class CardList(QListView):
     def hold(self, event: QDragMoveEvent, at: QPoint) -> None:
         """Something is held over the list or what belongs to it. at: in the viewport, or beside it."""
         cards = self.column.known(cards_in(event.mimeData()))
-        if cards and self._may_drop(self, cards, at):
+        if cards and self._may_drop(self, cards, at, with_ctrl(event)):
             event.setDropAction(Qt.DropAction.MoveAction)
             event.accept()
         else:
@@ -176,10 +179,21 @@ class CardList(QListView):
     def dropEvent(self, event: QDropEvent) -> None:
         self.stopAutoScroll()
         self.drag_left.emit()
+        if self.take_split(event):
+            return
         if event.source() is self:  # the order of cards is given, so there is nothing to do
             event.ignore()
             return
         super().dropEvent(event)
+
+    def take_split(self, event: QDropEvent) -> bool:
+        """Whether a drop was one that splits cards over memory nodes: with Ctrl, on one of them."""
+        if not with_ctrl(event) or not isinstance(self.column.device, Numa):
+            return False
+        event.setDropAction(Qt.DropAction.MoveAction)
+        event.ignore()  # the list that was dragged from must not take its rows away
+        self.split_wanted.emit(self.column.known(cards_in(event.mimeData())))
+        return True
 
     def set_insertion(self, at: int | None) -> None:
         """Where the line is shown that tells where cards would be put in: before the row of that number; None: nowhere."""
@@ -218,3 +232,8 @@ class CardList(QListView):
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
         self.scheduleDelayedItemsLayout()
+
+
+def with_ctrl(event: QDropEvent) -> bool:
+    """Whether Ctrl was held at a step of a drag."""
+    return bool(event.modifiers() & Qt.KeyboardModifier.ControlModifier)

@@ -87,7 +87,8 @@ class DeviceColumn(QWidget):
 
     def dropEvent(self, event: QDropEvent) -> None:
         self.cards.drag_left.emit()
-        self.cards.column.dropMimeData(event.mimeData(), event.dropAction(), -1, -1, QModelIndex())
+        if not self.cards.take_split(event):
+            self.cards.column.dropMimeData(event.mimeData(), event.dropAction(), -1, -1, QModelIndex())
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         self._place()

@@ -9,6 +9,7 @@ from PySide6.QtGui import QPainter, QPaintEvent
 from PySide6.QtWidgets import QHBoxLayout, QVBoxLayout, QWidget
 
 from app import theme
+from app.actions.board_help import BOARD_KEYS
 from app.actions.registry import ActionRow, shortcut_text
 from app.i18n import filled, tr
 from app.preferences.form import plain_label, quiet_label
@@ -19,7 +20,7 @@ TILE = 48
 
 
 def shortcuts_page(actions: Sequence[ActionRow]) -> QWidget:
-    """A card for each group of actions that have keys."""
+    """A card for each group of actions that have keys, and one for the keys of the placement board."""
     page = QWidget()
     column = QVBoxLayout(page)
     column.setContentsMargins(0, 0, 0, 0)
@@ -27,22 +28,25 @@ def shortcuts_page(actions: Sequence[ActionRow]) -> QWidget:
     shown = [row for row in actions if row.shortcut]
     for group in dict.fromkeys(row.group for row in shown):
         column.addWidget(quiet_label(tr("Actions", group)))
-        column.addWidget(_group([row for row in shown if row.group == group]))
+        column.addWidget(_group([(shortcut_text(row), row.text) for row in shown if row.group == group]))
         column.addSpacing(10)
+    column.addWidget(quiet_label(tr("Actions", "Placement board")))
+    column.addWidget(_group(BOARD_KEYS))
     return page
 
 
-def _group(rows: Sequence[ActionRow]) -> Card:
+def _group(rows: Sequence[tuple[str, str]]) -> Card:
+    """rows: (keys, what they do)."""
     card = Card()
     column = QVBoxLayout(card)
     column.setContentsMargins(0, 0, 0, 0)
     column.setSpacing(0)
-    for action in rows:
+    for keys, text in rows:
         row = QWidget(card)
         layout = QHBoxLayout(row)
         layout.setContentsMargins(18, 9, 18, 9)
-        layout.addWidget(plain_label(tr("Actions", action.text), 13, 400), 1)
-        layout.addWidget(_Keys(shortcut_text(action)))
+        layout.addWidget(plain_label(tr("Actions", text), 13, 400), 1)
+        layout.addWidget(_Keys(keys))
         card.rows.append(row)
         column.addWidget(row)
     return card

@@ -11,7 +11,7 @@ from itertools import groupby, pairwise
 
 from app.i18n import filled, tr
 from app.ops.placement_cards import ORDER, Card, CardId, Family, Kind, family_name
-from app.ops.placement_planning import cards_text
+from app.ops.placement_planning import cards_text, nodes_text
 from app.qtmodels.placement_filter import EVERYTHING, CardFilter
 from app.widgets.format import bytes_text, short_count
 
@@ -80,6 +80,9 @@ class Row:
         parts = [what, spoken_bytes(sum(card.nbytes for card in self.cards)), filled(tr("Placement", "on %1"), device)]
         if self.is_group:
             parts.append(tr("Placement", "open") if self.expanded else tr("Placement", "closed"))
+        over = {card.nodes for card in self.cards}
+        if len(over) == 1 and (nodes := next(iter(over))):
+            parts.append(filled(tr("Placement", "split over %1"), nodes_text(nodes)))
         if self.pinned:
             parts.append(tr("Placement", "pinned"))
         if self.moved:
@@ -181,6 +184,9 @@ def _group_row(run: tuple[Card, ...], n_ctx: int, expanded: bool) -> Row:
 
 
 def _group_detail(run: tuple[Card, ...], n_ctx: int) -> str:
+    over = {card.nodes for card in run}
+    if len(over) == 1 and (nodes := next(iter(over))):
+        return f"{cards_text(len(run))} · {nodes_text(nodes)}"
     if run[0].family == "experts":
         return filled(tr("Placement", "%1 layers, %2 experts each"), len(run), run[0].n_experts)
     formats = _formats(run)
@@ -207,4 +213,9 @@ def _card_row(card: Card, *, inside: bool) -> Row:
         title = filled(tr("Placement", "Hottest %1 of %2, layer %3"), card.n_hot, card.n_experts, card.layer)
     else:
         title = filled(tr("Placement", "Layer %1"), card.layer) if inside else card.label
+    if card.nodes:
+        if card.heat:  # whose strip takes the place of the second line
+            title = f"{title} · {nodes_text(card.nodes)}"
+        else:
+            detail = f"{detail} · {nodes_text(card.nodes)}" if detail else nodes_text(card.nodes)
     return Row(key_of(card), (card,), False, title, detail, size, inside=inside)

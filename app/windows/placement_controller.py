@@ -332,6 +332,8 @@ class PlacementController(PageController):
             self.board.move_selected(devices[number].device)
         elif key == ord("A"):
             self.desk.auto_fit()
+        elif key == ord("N"):
+            self.board.split_selected()
         elif key == ord("/"):
             self.page.filters.open_field()
         elif key == ord("G"):

@@ -14,7 +14,7 @@ from app.bridge.throttle import Throttle
 from app.i18n import filled, tr
 from app.ops.placement_cards import Card, CardId, HotSet, family_name
 from app.ops.placement_measure import prompt_of
-from app.ops.placement_planning import device_name
+from app.ops.placement_planning import device_name, nodes_text
 from app.ops.placement_truth import ranges_text
 from app.placement.board import PlacementBoard
 from app.placement.facts import Fact
@@ -165,6 +165,10 @@ class PlacementInspector(QObject):
         if formats:
             text = formats.pop() if len(formats) == 1 else tr("Placement", "several")
             facts.append(Fact(tr("Placement", "Type"), text))
+        nodes = {card.nodes for card in cards}
+        if nodes != {()}:
+            text = nodes_text(next(iter(nodes))) if len(nodes) == 1 else tr("Placement", "some of them")
+            facts.append(Fact(tr("Placement", "Split over"), text))
         read = round(sum(self._read_of(card) for card in cards))
         if read:
             facts.append(Fact(tr("Placement", "Read per token"), bytes_text(read)))

@@ -27,9 +27,10 @@ from engine.estimate.team_sizes import is_here, team_sizes
 from engine.estimate.work import ModelWork
 from engine.hardware.machine import Machine
 from engine.placement.options import LoadOptions
-from engine.placement.over_nodes import over_nodes
+from engine.placement.over_nodes import over_nodes, shares_of, with_spread
 from engine.placement.placement import Device, Gpu, Numa, Placement, default_placement
 from engine.placement.pools import with_sensible_pools
+from engine.placement.spread import expert_cuts
 from engine.placement.streaming import streams
 
 _FOLLOWS = ("kv", "state")
@@ -191,6 +192,21 @@ class Planner:
         kept = tuple((unit, spread) for unit, spread in placement.spreads if unit not in went)
         spread = tuple((unit, one) for unit, one in home.spreads if unit in went)
         return with_sensible_pools(replace(placement, units=units_there, spreads=(*kept, *spread)))
+
+    def off_nodes(self, placement: Placement, units: Iterable[UnitId]) -> Placement:
+        """The placement with these units on the first of their nodes alone."""
+        return with_spread(placement, _with_followers(placement, units), None)
+
+    def nodes_refusal(self, placement: Placement, units: Iterable[UnitId]) -> str:
+        """Why these units cannot be split over the nodes of memory, and what can be done; "": they can."""
+        split = shares_of(self.machine, node_gbps(self.calibration, self.machine))
+        if split is None:
+            return (
+                "This machine has one memory node that computes, so there is nothing to split over; move them to another device."
+            )
+        widths = {op.unit.layer: op.n_ff for op in self.estimator.experts()}
+        uneven = next((one for one in units if one.kind == "experts" and expert_cuts(widths[one.layer], split) is None), None)
+        return "" if uneven is None else f"{uneven} cannot be cut into parts that kernels read; leave them on one memory node."
 
     def refusal(self, placement: Placement, units: Iterable[UnitId], device: Device) -> str:
         """Why these units cannot lie on the device, and what can be done; "": they can."""

@@ -25,7 +25,9 @@ from engine.api.values import LoadOptions, ModelInfo
 from engine.estimate.described import Described
 from engine.estimate.memory import DeviceBytes
 from engine.hardware.gpus import GpuInfo
+from engine.placement.over_nodes import with_spread
 from engine.placement.placement import Pool, WorkerPlan
+from engine.placement.spread import even
 
 GB, MB = 1_000_000_000, 1_000_000
 RATE = {Gpu: 1000.0, Numa: 150.0}
@@ -209,6 +211,21 @@ class ScriptedPlanner:
         mixers = {unit.layer for unit in units if unit.kind == "mixer"}
         gone = {*units, *(UnitId(kind, layer) for kind in _FOLLOW for layer in mixers)}
         return replace(placement, units=tuple((unit, device if unit in gone else where) for unit, where in placement.units))
+
+    def into_memory(self, placement: Placement, units: tuple[UnitId, ...]) -> Placement:
+        """Over all nodes alike."""
+        nodes = [one.node for one in self._capacity if isinstance(one, Numa)]
+        return with_spread(placement, units, even(nodes)) if len(nodes) > 1 else self.move(placement, units, Numa(nodes[0]))
+
+    def off_nodes(self, placement: Placement, units: tuple[UnitId, ...]) -> Placement:
+        """Each on its device alone."""
+        return with_spread(placement, units, None)
+
+    def nodes_refusal(self, placement: Placement, units: tuple[UnitId, ...]) -> str:
+        """The head must be on a GPU, and a node alone has none beside it."""
+        if sum(isinstance(one, Numa) for one in self._capacity) < 2:
+            return "This machine has one memory node, so there is nothing to split over; move them to another device."
+        return self.refusal(placement, units, Numa(0))
 
     def refusal(self, placement: Placement, units: tuple[UnitId, ...], device: Device) -> str:
         """The head must be on a GPU."""

@@ -223,3 +223,43 @@ def test_cards_of_experts_grow_when_their_use_becomes_known(table: Table, qtbot:
     table.desk.set_heat({layer: [1] * 256 for layer in range(3, 61)})
     qtbot.waitUntil(lambda: cards.visualRect(index).height() == before + 8)
     assert cards.visualRect(index.siblingAtRow(index.row() + 1)).top() == cards.visualRect(index).bottom() + 1
+
+
+CTRL = Qt.KeyboardModifier.ControlModifier
+
+
+def held_with_ctrl(table: Table, cards: list[UnitId], device: Gpu | Numa) -> QDragMoveEvent:
+    table.enter(cards, device)
+    data = card_mime(cards)
+    event = QDragMoveEvent(QPoint(100, 200), MOVE, data, LEFT, CTRL)
+    QApplication.sendEvent(table.list_of(device).viewport(), event)
+    return event
+
+
+def dropped_with_ctrl(table: Table, cards: list[UnitId], device: Gpu | Numa) -> None:
+    held_with_ctrl(table, cards, device)
+    data = card_mime(cards)
+    event = QDropEvent(QPointF(100, 200), MOVE, data, LEFT, CTRL)
+    QApplication.sendEvent(table.list_of(device).viewport(), event)
+
+
+def test_a_drop_with_ctrl_on_a_node_splits_over_all_nodes(table: Table) -> None:
+    cards = experts(4, 5)
+    event = held_with_ctrl(table, cards, Numa(1))
+    trial = table.board.drag.trial
+    assert event.isAccepted() and trial is not None and trial.split and trial.then is not None
+    assert table.board.drag.preview.lines
+    dropped_with_ctrl(table, cards, Numa(1))
+    placement = table.desk.placement
+    assert placement is not None and all(placement.nodes_of(unit) == (0, 1) for unit in cards)
+    assert table.desk.undo_text == "Split 2 cards over NUMA 0 + 1"
+    assert table.desk.undo()
+    assert table.desk.placement is not None and not table.desk.placement.spreads
+
+
+def test_ctrl_on_a_gpu_moves_as_ever_and_what_cannot_be_split_says_why(table: Table) -> None:
+    dropped_with_ctrl(table, experts(4), Gpu(1))
+    assert table.device_of(UnitId("experts", 4)) == Gpu(1)
+    event = held_with_ctrl(table, [UnitId("head")], Numa(0))
+    assert not event.isAccepted()
+    assert "must be on a GPU" in table.board.column(Numa(0)).head.state.note

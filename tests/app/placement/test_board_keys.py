@@ -9,7 +9,10 @@ from PySide6.QtCore import QPoint, Qt
 from PySide6.QtTest import QTest
 from pytestqt.qtbot import QtBot
 
+from app.actions.board_help import BOARD_KEYS
+from app.placement import board_keys
 from engine.api.pure import Gpu, Numa, UnitId
+from tests.helpers.fake_planner import machine
 from tests.helpers.placement_table import LEFT, NONE, Table, experts, opened_desk, shown_board
 
 pytestmark = pytest.mark.usefixtures("themed")
@@ -224,3 +227,46 @@ def test_a_column_that_gets_the_keyboard_has_a_card_to_act_on(table: Table) -> N
     table.list_of(Gpu(0)).setFocus(Qt.FocusReason.TabFocusReason)
     assert table.list_of(Gpu(0)).currentIndex().row() == 0
     assert table.board.selected_cards() == ()
+
+
+def test_n_splits_over_the_nodes_and_brings_together_again(table: Table) -> None:
+    focus(table, Numa(0), "Layer 4")
+    table.key(Qt.Key.Key_N)
+    placement = table.desk.placement
+    assert placement is not None and placement.nodes_of(UnitId("experts", 4)) == (0, 1)
+    card = table.desk.card(UnitId("experts", 4))
+    assert card is not None and card.nodes == (0, 1)
+    row = next(row for row in table.list_of(Numa(0)).column.rows() if row.ids == {UnitId("experts", 4)})
+    assert "NUMA 0 + 1" in f"{row.title} {row.detail}" and "split over NUMA 0 + 1" in row.spoken("NUMA 0")
+    assert table.desk.undo_text == "Split 1 card over NUMA 0 + 1" and table.desk.pending == 1
+    table.key(Qt.Key.Key_N)
+    assert table.desk.placement is not None and table.desk.placement.nodes_of(UnitId("experts", 4)) == (0,)
+    assert table.desk.undo_text == "Bring 1 card to one node" and table.desk.pending == 0
+    assert table.desk.undo() and table.desk.undo()
+    assert table.desk.placement is not None and not table.desk.placement.spreads
+    card = table.desk.card(UnitId("experts", 4))
+    assert card is not None and not card.nodes
+
+
+def test_what_cannot_be_split_says_why_and_what_helps(table: Table) -> None:
+    focus(table, Numa(0), "Layer 4")
+    table.key(Qt.Key.Key_P)
+    table.key(Qt.Key.Key_N)
+    assert table.notices == ["What is pinned does not move; press P to unpin it."]
+    assert table.desk.placement is not None and not table.desk.placement.spreads
+    table.board.select([UnitId("head")])
+    table.board.split_selected()
+    assert table.notices[1:] == ["The output head must be on a GPU; move it to GPU 1 instead."]
+
+
+def test_one_node_is_nothing_to_split_over(qtbot: QtBot) -> None:
+    with opened_desk(qtbot, machine=machine(n_nodes=1)) as desk, shown_board(qtbot, desk) as table:
+        table.board.select(experts(4))
+        assert not table.board.split_selected()
+        assert len(table.notices) == 1 and "one memory node" in table.notices[0] and "another device" in table.notices[0]
+
+
+def test_the_page_of_shortcuts_lists_the_letters_of_the_board() -> None:
+    listed = {keys for keys, _ in BOARD_KEYS}
+    letters = {chr(key) for held, key in board_keys._KEYS if held == NONE and 65 <= int(key) <= 90}
+    assert letters <= listed and "N" in letters

@@ -180,3 +180,20 @@ def test_a_drag_has_new_numbers_within_16_ms(tmp_path: Path, headers: Path, grow
         taken.append(min(seconds))
     taken.sort()
     assert taken[-1] < 0.016 and taken[len(taken) // 2] < 0.010, [round(1e3 * one, 1) for one in taken[-8:]]
+
+
+def test_units_are_split_over_nodes_and_brought_together(tmp_path: Path, headers: Path) -> None:
+    model = outline("qwen3-235b", "Q4_K_M", headers)
+    planner = Planner(model, OPTIONS, machine(tmp_path, MILAN | {"ram_gib": 256}, "RTX 4090", 24, 4))
+    units = (UnitId("experts", 3), UnitId("mixer", 3))
+    start = planner.move(planner.fit(), units, Numa(1))
+    assert not planner.nodes_refusal(start, units)
+    split = planner.into_memory(start, units)
+    assert all(split.nodes_of(unit) == (0, 1) for unit in (*units, UnitId("kv", 3)))
+    assert planner.refine(split).fits
+    together = planner.off_nodes(split, units)
+    assert all(together.nodes_of(unit) == (0,) for unit in (*units, UnitId("kv", 3)))
+    alone = Planner(model, OPTIONS, machine(tmp_path, GENOA, "RTX 4090", 24))
+    assert "one memory node" in alone.nodes_refusal(alone.fit(), units) and "another device" in alone.nodes_refusal(
+        alone.fit(), units
+    )
