@@ -26,6 +26,7 @@ from app.errors import StoreError, UserFacingError
 from app.i18n import tr
 from app.instance import Instance
 from app.ops.backup_ops import BackupOps
+from app.ops.calibrate_ops import CalibrateOps
 from app.ops.chat_ops import ChatOps
 from app.ops.model_ops import ModelOps
 from app.ops.monitor_ops import MonitorOps
@@ -119,6 +120,7 @@ def build(app: QApplication, paths: Paths, client: Callable[[], EngineClient] = 
         monitors=monitors,
         appearance=appearance,
         worker=worker,
+        calibrate=CalibrateOps(bridge, ui),
     )
     closing = asyncio.Event()
     window = MainWindow(parts, closing.set)

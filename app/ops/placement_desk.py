@@ -18,7 +18,7 @@ from app.ops.placement_cards import Card, CardId
 from app.ops.placement_fix import Fix, PlacementFix
 from app.ops.placement_heat import PlacementHeat
 from app.ops.placement_history import Draft, PlacementHistory
-from app.ops.placement_moves import differing, fitted, movable, moved, owners, refusal
+from app.ops.placement_moves import differing, fitted, movable, moved, owners
 from app.ops.placement_planning import (
     DeskState,
     DeviceRow,
@@ -30,8 +30,19 @@ from app.ops.placement_planning import (
     device_rows,
 )
 from app.ops.placement_table import CardTable, Marks
+from app.ops.placement_trials import PlacementTrials
 from app.ops.placement_worker import Opened, PlacementWorker
-from engine.api.pure import Device, Machine, ModelOutline, Placement, Prediction, planner_of, read_outline, this_machine
+from engine.api.pure import (
+    Calibration,
+    Device,
+    Machine,
+    ModelOutline,
+    Placement,
+    Prediction,
+    planner_of,
+    read_outline,
+    this_machine,
+)
 from engine.api.values import LoadOptions
 
 
@@ -83,12 +94,11 @@ class PlacementDesk(QObject):
         self._base: Placement | None = None if opened is None else opened.placement
         self._prediction: Prediction | None = None if opened is None else opened.prediction
         self._prediction_applied = self._prediction
-        self._previews, self._refusals = Remembered[Prediction | None](), Remembered[str]()
-        self._estimates, self._rows = Remembered[Prediction](), Remembered[tuple[DeviceRow, ...]]()
+        self._rows = Remembered[tuple[DeviceRow, ...]]()
         self._fix.forget()
-        self._pending = 0
-        self._lost: frozenset[Device] = frozenset()
+        self._pending, self._lost = 0, frozenset[Device]()
         self._heat = PlacementHeat()
+        self._trials = None if opened is None else PlacementTrials(opened, self._heat)
         self._history.start(None if opened is None else Draft(opened.placement))
 
     # --- what there is -----------------------------------------------------------------------------------------------
@@ -173,11 +183,8 @@ class PlacementDesk(QObject):
         opened, placement, lost = self._opened, self.placement, self._lost
         if opened is None:
             return ()
-
-        def rows() -> tuple[DeviceRow, ...]:
-            return device_rows(opened.machine, () if placement is None else placement.devices, lost)
-
-        return self._rows.of((placement, lost), rows)
+        used = () if placement is None else placement.devices
+        return self._rows.of((placement, lost), lambda: device_rows(opened.machine, used, lost))
 
     def cards(self) -> tuple[Card, ...]:
         """All cards, device by device."""
@@ -232,33 +239,24 @@ class PlacementDesk(QObject):
         placement = moved(self._opened.planner, draft, asked, device, self._heat)
         if placement is None:
             return False
-        n_cards = len(movable(draft, asked, device))
-        text = filled(tr("Placement", "Move %1 to %2"), cards_text(n_cards), device_name(device))
+        text = filled(tr("Placement", "Move %1 to %2"), cards_text(len(movable(draft, asked, device))), device_name(device))
         return self._history.step(text, replace(draft, placement=placement))
 
     def preview(self, cards: Iterable[CardId], device: Device) -> Prediction | None:
         """What moving cards to a device would cost; None: nothing would move. Asking again costs nothing."""
-        ids, draft, opened = frozenset(cards), self._history.draft, self._opened
-        if draft is None or opened is None:
-            return None
-
-        def estimate() -> Prediction | None:
-            placement = moved(opened.planner, draft, ids, device, self._heat)
-            return None if placement is None else self._estimate(opened, placement)
-
-        return self._previews.of((draft, ids, device), estimate)
+        draft, trials = self._history.draft, self._trials
+        return None if draft is None or trials is None else trials.preview(draft, frozenset(cards), device)
 
     def refusal(self, cards: Iterable[CardId], device: Device) -> str:
         """Why cards cannot be moved to a device, a sentence with what to do; empty: they can, or lie there."""
-        asked, draft = tuple(cards), self._history.draft
-        if self._opened is None or draft is None:
+        draft = self._history.draft
+        if self._trials is None or draft is None:
             return tr("Placement", "No model is open; choose one first.")
         if self._state == "applying":
             return tr("Placement", "The placement is being applied; wait for it to finish.")
         if device in self._lost:
             return filled(tr("Placement", "%1 is gone; choose another device."), device_name(device))
-        planner = self._opened.planner
-        return self._refusals.of((draft, frozenset(asked), device), lambda: refusal(planner, draft, asked, device, self._heat))
+        return self._trials.refusal(draft, tuple(cards), device)
 
     def pin(self, cards: Iterable[CardId], on: bool) -> None:
         """Holds cards fast, or lets them go."""
@@ -270,14 +268,13 @@ class PlacementDesk(QObject):
 
     def auto_fit(self) -> None:
         """Looks for the best placement by the counts that are shown, beside the window; a notice says why there is none."""
-        opened, draft = self._opened, self._history.draft
-        if opened is None or draft is None or self._state == "applying":
+        opened, trials, draft = self._opened, self._trials, self._history.draft
+        if opened is None or trials is None or draft is None or self._state == "applying":
             return
         counts = dict(self._heat.counts)
 
         def found(placement: Placement) -> None:
-            opened.planner.set_counts(counts)  # so that it is shown as fast as it was found to be
-            self._previews, self._estimates = Remembered[Prediction | None](), Remembered[Prediction]()
+            trials.set_counts(counts)  # so that it is shown as fast as it was found to be
             self.set_placement(placement, tr("Placement", "Auto-fit"))
 
         self._worker.search(lambda: fitted(opened.solver, draft, counts), found, lambda error: self.notice.emit(str(error)))
@@ -338,6 +335,14 @@ class PlacementDesk(QObject):
         self._count_pending()
         self.predicted.emit()
 
+    def set_rates(self, rates: Calibration) -> None:
+        """What was measured of the machine meanwhile: figures change, and nothing else."""
+        if self._trials is not None and self.placement is not None:
+            self._trials.set_rates(rates)
+            self._prediction_applied = self._trials.estimate(self._base or self.placement)
+            self._prediction = self._trials.estimate(self.placement)
+            self.predicted.emit()
+
     def set_applying(self, on: bool) -> None:
         """While a placement is being applied nothing can be edited."""
         if on:
@@ -358,16 +363,12 @@ class PlacementDesk(QObject):
 
     # --- how it is done ----------------------------------------------------------------------------------------------
 
-    def _estimate(self, opened: Opened, placement: Placement) -> Prediction:
-        """The estimate; what was previewed last is known when it is dropped."""
-        return self._estimates.of(placement, lambda: opened.planner.estimate(placement))
-
     def _on_shown(self, draft: Draft) -> None:
         """Another draft is the present one."""
-        if self._opened is None:
+        if self._trials is None:
             return
         touched = self._cards.differing(draft)
-        self._prediction = self._estimate(self._opened, draft.placement)
+        self._prediction = self._trials.estimate(draft.placement)
         self._remake(touched)
         self._settle()
         self._count_pending()
@@ -388,8 +389,7 @@ class PlacementDesk(QObject):
         self._set_state("ready" if fits else "does not fit")
 
     def _count_pending(self) -> None:
-        placement = self.placement
-        pending = 0 if placement is None or self._base is None else len(differing(self._base, placement))
+        pending = 0 if self.placement is None or self._base is None else len(differing(self._base, self.placement))
         if pending != self._pending:
             self._pending = pending
             self.pending_changed.emit(pending)

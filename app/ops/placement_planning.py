@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Generic, Literal, Protocol, TypeVar
 
 from app.i18n import filled, tr
-from engine.api.pure import Device, Gpu, Machine, ModelOutline, Numa, Placement, Prediction, UnitId
+from engine.api.pure import Calibration, Device, Gpu, Machine, ModelOutline, Numa, Placement, Prediction, UnitId
 from engine.api.values import LoadOptions
 
 T = TypeVar("T")
@@ -26,6 +26,9 @@ class PlacementPlanner(Protocol):
 
     def set_counts(self, counts: Mapping[int, Sequence[int]]) -> None:
         """How often experts were passed, by layer: what pools of them are worth is predicted, and they are filled, by it."""
+
+    def set_rates(self, rates: Calibration) -> None:
+        """What was measured of the machine meanwhile."""
 
     def fit(self) -> Placement:
         """The best found. Raises: PlacementError, with the arithmetic, where nothing fits."""

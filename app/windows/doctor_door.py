@@ -15,7 +15,6 @@ from PySide6.QtWidgets import QWidget
 
 from app.actions.tables import DOCTOR
 from app.i18n import tr
-from app.ops.calibrate_ops import CalibrateOps
 from app.ops.doctor_context import make_context
 from app.ops.doctor_figures import DoctorFigures
 from app.ops.doctor_ops import DoctorOps, probes
@@ -55,7 +54,7 @@ class DoctorDoor(PageDoor["DoctorController"]):
         self._rules: frozenset[str] = frozenset()
         self.findings: Callable[[], Mapping[str, str]] = dict
         self.ops = DoctorOps(parts.ui, self._context, self._own_checks, probes=probes, parent=self)
-        self.calibrate = CalibrateOps(parts.bridge, parts.ui, parent=self)
+        self.calibrate = parts.calibrate
         self.ops.ended.connect(self._on_ended)
         self._timer = QTimer(self)
         self._timer.setSingleShot(True)

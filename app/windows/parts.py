@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from app.bridge.engine_bridge import EngineBridge
 from app.bridge.ui_thread import UiThread
+from app.ops.calibrate_ops import CalibrateOps
 from app.ops.chat_ops import ChatOps
 from app.ops.model_ops import ModelOps
 from app.ops.monitor_ops import MonitorOps
@@ -30,3 +31,4 @@ class Parts:
     monitors: MonitorOps
     appearance: Appearance
     worker: ThreadPoolExecutor
+    calibrate: CalibrateOps

@@ -29,7 +29,7 @@ class PlacementDoor(PageDoor["PlacementController"]):
         from app.windows.placement_parts import make_placement
 
         parts = self._parts
-        below = make_placement(parts.store, parts.bridge, parts.models, parts.ui, parts.worker)
+        below = make_placement(parts.store, parts.bridge, parts.models, parts.ui, parts.worker, calibrate=parts.calibrate)
         controller = PlacementController(below, parent)
         controller.pick_requested.connect(self.pick_requested)
         controller.board.workers_requested.connect(self.workers_requested)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from app.bridge.engine_bridge import EngineBridge
 from app.bridge.ui_thread import UiThread
+from app.ops.calibrate_ops import CalibrateOps
 from app.ops.expert_history import ExpertHistory
 from app.ops.model_ops import ModelOps
 from app.ops.placement_apply import PlacementApply
@@ -35,6 +36,7 @@ class PlacementParts:
     worker: ThreadPoolExecutor
     history: ExpertHistory
     lost: LostDevices
+    calibrate: CalibrateOps
 
 
 def make_placement(
@@ -44,13 +46,16 @@ def make_placement(
     ui: UiThread,
     worker: ThreadPoolExecutor,
     here: Callable[[], Machine] = this_machine,
+    *,
+    calibrate: CalibrateOps | None = None,
 ) -> PlacementParts:
-    """All of it. here: finds this machine."""
+    """All of it. here: finds this machine; calibrate: measures it, for all pages; None: one for this page."""
     machine = MachineChoice(here)
     desk = PlacementDesk(ui, worker, machine=machine)
     lost = LostDevices(desk, bridge, machine)
     library = PlacementLibrary(store, ui, worker)
     apply = PlacementApply(desk, bridge, models, library)
+    history, measured = ExpertHistory(store), calibrate or CalibrateOps(bridge, ui, parent=desk)
     return PlacementParts(
-        desk, machine, library, apply, PlacementMeasure(bridge), bridge, models, ui, worker, ExpertHistory(store), lost
+        desk, machine, library, apply, PlacementMeasure(bridge), bridge, models, ui, worker, history, lost, measured
     )

@@ -12,6 +12,7 @@ from app.placement.placement_page import PlacementPage
 from app.widgets.format import bytes_text, seconds_text
 from app.windows.placement_figures import over_sentence, sentence_case
 from app.windows.placement_parts import PlacementParts
+from app.windows.placement_rates import PlacementRates
 
 
 class PlacementStates(QObject):
@@ -28,6 +29,9 @@ class PlacementStates(QObject):
         self._parts, self._page, self.desk = parts, page, parts.desk
         self._question = False
         self._agreed = False
+        self.rates = PlacementRates(parts, self)
+        self.rates.changed.connect(self._show_strip)
+        self.rates.notice.connect(self.notice)
         page.strip.first_chosen.connect(self._on_strip_first)
         page.strip.second_chosen.connect(self._on_strip_second)
         parts.apply.progressed.connect(self._on_progressed)
@@ -94,6 +98,8 @@ class PlacementStates(QObject):
         elif not self._parts.machine.is_this and desk.outline is not None:
             text = filled(tr("Placement", "Planned for %1. It can be exported, not loaded here."), self._parts.machine.name)
             strip.show_notice(text, "accent", tr("Placement", "This machine"))
+        elif (offer := self.rates.offer()) is not None:
+            strip.show_notice(offer.text, "accent", offer.first, offer.second)
         else:
             strip.hide()
 
@@ -104,8 +110,10 @@ class PlacementStates(QObject):
         elif self._question:
             self._question, self._agreed = False, True
             self.apply_requested.emit()
-        elif self.desk.state == "does not fit":
+        elif self._is_at_odds():
             self.desk.fix()
+        elif self._parts.machine.is_this:
+            self.rates.take()
         else:
             self.machine_requested.emit()
         self.changed.emit()
@@ -113,9 +121,16 @@ class PlacementStates(QObject):
     def _on_strip_second(self) -> None:
         if self._parts.apply.failure or self._question:
             self._parts.apply.failure, self._question = "", False
-        else:
+        elif self._is_at_odds():
             self.desk.auto_fit()
+        else:
+            self.rates.decline()
         self.changed.emit()
+
+    def _is_at_odds(self) -> bool:
+        """Whether the strip is about a placement that cannot be."""
+        lost = any(row.lost and self.desk.cards_of(row.device) for row in self.desk.devices())
+        return lost or self.desk.state == "does not fit"
 
     def _show_pending(self) -> None:
         bar, desk = self._page.pending, self.desk

@@ -80,6 +80,14 @@ class Planner:
             self._speeds[key] = Speed(self.model.spec, self.work, roofline, self._heat, streams=self._streams)
         return self._speeds[key]
 
+    def set_rates(self, rates: Calibration) -> None:
+        """What was measured of the machine since the planner was made."""
+        self.calibration = rates
+        self._speeds.clear()
+        self._speed = self._with_teams(team_sizes(self.machine, self.options))
+        for longer in self._longer.values():
+            longer.set_rates(rates)
+
     def set_counts(self, counts: Counts) -> None:
         """How often experts were passed, by layer: what pools of them serve is predicted from it, and `fit` fills pools by it."""
         self._heat = Heat(counts)

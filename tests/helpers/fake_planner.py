@@ -8,6 +8,7 @@ from typing import cast
 
 from engine.api.errors import PlacementError
 from engine.api.pure import (
+    Calibration,
     Device,
     DevicePrediction,
     Gpu,
@@ -134,6 +135,10 @@ class ScriptedPlanner:
             return among[unit.layer * len(among) // n_layers]
 
         return Placement(tuple((unit, place(unit)) for unit in self._facts), "f16", "f16", WorkerPlan((-1,)))
+
+    def set_rates(self, rates: Calibration) -> None:
+        """Remembers that there are some."""
+        self.rates: Calibration | None = rates
 
     def set_counts(self, counts: Mapping[int, Sequence[int]]) -> None:
         """Remembers them, for `fit`."""

@@ -99,7 +99,7 @@ def test_a_failure_stands_above_the_board_until_it_is_dismissed_or_the_model_is_
     assert shown.page.strip.text == FULL.message + "."
     assert shown.page.pending.text.startswith("Not applied")
     shown.page.strip.second.click()
-    assert shown.page.strip.text == ""
+    assert FULL.message not in shown.page.strip.text
     with shown.bench.qtbot.waitSignal(shown.bench.parts.apply.failed):
         shown.controller.apply()
     with shown.bench.qtbot.waitSignal(shown.bench.parts.apply.done):
@@ -132,7 +132,7 @@ def test_loading_another_model_asks_before_it_ends_an_answer(shown: Page) -> Non
     assert "is answering" in shown.page.strip.text
     assert len(shown.bench.engine.sent(LoadModel)) == 1
     shown.page.strip.second.click()
-    assert shown.page.strip.text == ""
+    assert "is answering" not in shown.page.strip.text
     shown.page.header.apply.click()
     shown.page.strip.first.click()
     assert len(shown.bench.engine.sent(LoadModel)) == 2
