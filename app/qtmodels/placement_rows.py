@@ -214,8 +214,8 @@ def _card_row(card: Card, *, inside: bool) -> Row:
     else:
         title = filled(tr("Placement", "Layer %1"), card.layer) if inside else card.label
     if card.nodes:
-        if card.heat:  # whose strip takes the place of the second line
-            title = f"{title} · {nodes_text(card.nodes)}"
+        if card.heat:  # whose strip takes the place of the second line; there is little room beside the title
+            title = f"{title} · {filled(tr('Placement', 'N%1'), '+'.join(map(str, card.nodes)))}"
         else:
             detail = f"{detail} · {nodes_text(card.nodes)}" if detail else nodes_text(card.nodes)
     return Row(key_of(card), (card,), False, title, detail, size, inside=inside)

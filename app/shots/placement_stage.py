@@ -60,6 +60,7 @@ class PlacementStage:
         self.controller = PlacementController(self.parts)
         self.page = self.controller.page
         self.desk = self.parts.desk
+        self.controller.states.rates.decline()  # as on a machine that was measured
 
     def open(self) -> Placement:
         """Plans the model; returns what loading it gives."""
@@ -80,7 +81,7 @@ class PlacementStage:
         """The loaded model as the engine would describe it."""
         outline = self.desk.outline
         assert outline is not None
-        return replace(outline.info, n_ctx=self.desk.n_ctx, placement=placement)
+        return replace(outline.info, n_ctx=self.desk.n_ctx, placement=placement, prefill_chunk=512)
 
     def count_experts(self) -> None:
         """Counts of 8,192 tokens: a few experts of each layer are asked far more often than the rest."""

@@ -248,6 +248,13 @@ def test_n_splits_over_the_nodes_and_brings_together_again(table: Table) -> None
     assert card is not None and not card.nodes
 
 
+def test_cards_with_a_strip_say_it_beside_their_title(table: Table) -> None:
+    table.desk.set_heat({4: [1] * 256})
+    table.board.select(experts(4))
+    assert table.board.split_selected()
+    assert any(title.endswith("· N0+1") for title in table.titles(Numa(0)))
+
+
 def test_what_cannot_be_split_says_why_and_what_helps(table: Table) -> None:
     focus(table, Numa(0), "Layer 4")
     table.key(Qt.Key.Key_P)
