@@ -50,7 +50,7 @@ class ModelUnloaded:
 
 @dataclass(frozen=True, slots=True)
 class Queued:
-    """The request waits behind `ahead` others."""
+    """The request waits behind `ahead` others: when it comes, and when it is paused for lack of room in the cache."""
 
     request_id: RequestId
     ahead: int
