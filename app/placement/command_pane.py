@@ -21,15 +21,17 @@ _TEXT_HEIGHT, _PASTE_HEIGHT = 190, 96
 
 @dataclass(frozen=True, slots=True)
 class Equivalent:
-    """The placement for one tool; notes: what cannot be said there, a sentence each."""
+    """The placement for one tool; notes: what cannot be said there, a sentence each. file_name: of a file with it, empty: of a
+    placement."""
 
     tool: str
     text: str
     notes: tuple[str, ...] = ()
+    file_name: str = ""
 
 
 class CommandPane(Pane):
-    """import_requested(text), save_requested, open_requested. What is shown is copied as it stands."""
+    """import_requested(text), save_requested, open_requested. What is shown is copied and saved as it stands."""
 
     import_requested = Signal(str)
     save_requested = Signal()

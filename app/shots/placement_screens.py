@@ -68,7 +68,7 @@ def over() -> QWidget:
     stage.load()
     stage.count_experts()
     stage.desk.move(_experts(3, 4, 5, 6), Gpu(1))
-    stage.settle(lambda: bool(stage.desk.fix_text))
+    stage.settle(lambda: stage.desk.proposal is not None)
     return PlacementFrame(stage)
 
 
