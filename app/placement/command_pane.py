@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from PySide6.QtCore import QSignalBlocker, Qt, Signal
-from PySide6.QtGui import QGuiApplication, QTextOption
+from PySide6.QtGui import QFont, QGuiApplication, QTextOption
 from PySide6.QtWidgets import QHBoxLayout, QPlainTextEdit, QWidget
 
 from app import theme
@@ -63,7 +63,7 @@ class CommandPane(Pane):
     def _editor(name: str, height: int) -> QPlainTextEdit:
         editor = QPlainTextEdit()
         editor.setAccessibleName(name)
-        editor.setFont(theme.font(12, mono=True))
+        editor.setFont(_font())
         editor.setFixedHeight(height)
         editor.setTabChangesFocus(True)
         editor.setWordWrapMode(QTextOption.WrapMode.WrapAnywhere)
@@ -161,4 +161,11 @@ class CommandPane(Pane):
 
     def _restyle(self) -> None:
         for editor in (self.text, self.paste):
-            editor.setFont(theme.font(12, mono=True))
+            editor.setFont(_font())
+
+
+def _font() -> QFont:
+    """Character by character: a ligature would show `.=` of a pattern as something that cannot be typed."""
+    font = theme.font(12, mono=True)
+    font.setFeature(QFont.Tag("calt"), 0)
+    return font

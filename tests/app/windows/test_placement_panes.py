@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from PySide6.QtGui import QFont
 from pytestqt.qtbot import QtBot
 
 from app.ops.placement_library import same_places
@@ -230,3 +231,26 @@ def test_what_a_longer_context_moves_is_not_what_loading_would_choose(shown: Pag
     default = bench.parts.library.default
     assert default is not None and same_places(default, usual)
     assert shown.page.header.preset.text() == "Automatic, edited"
+
+
+def test_nothing_offers_to_move_while_a_placement_is_applied(shown: Page) -> None:
+    shown.load()
+    shown.move(3)
+    bench, header = shown.bench, shown.page.header
+    shown.controller.board.select([UnitId("experts", 4)])
+    buttons = [one for one in shown.page.inspector.moves._buttons if not one.isHidden()]
+    free = [one.isEnabled() for one in buttons]
+    assert header.undo.isEnabled() and any(free)
+    bench.engine.apply = (Stall(60.0),)
+    with bench.qtbot.waitSignal(bench.parts.apply.progressed):
+        bench.parts.apply.apply()
+    assert not header.undo.isEnabled() and not any(one.isEnabled() for one in buttons)
+    assert any("being applied" in one.toolTip() for one in buttons)
+    with bench.qtbot.waitSignal(bench.parts.apply.failed):
+        bench.parts.apply.cancel()
+    assert header.undo.isEnabled() and [one.isEnabled() for one in buttons] == free
+
+
+def test_patterns_are_shown_character_by_character(shown: Page) -> None:
+    for editor in (shown.page.command.text, shown.page.command.paste):
+        assert editor.font().featureValue(QFont.Tag("calt")) == 0
