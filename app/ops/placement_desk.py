@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 
 from PySide6.QtCore import QObject, Signal
 
@@ -18,7 +19,7 @@ from app.ops.placement_cards import Card, CardId
 from app.ops.placement_fix import Fix, PlacementFix
 from app.ops.placement_heat import PlacementHeat
 from app.ops.placement_history import Draft, PlacementHistory
-from app.ops.placement_moves import differing, keep, movable, moved, owners, refusal
+from app.ops.placement_moves import differing, fitted, movable, moved, owners, refusal
 from app.ops.placement_planning import (
     DeskState,
     DeviceRow,
@@ -173,11 +174,8 @@ class PlacementDesk(QObject):
         opened, placement, lost = self._opened, self.placement, self._lost
         if opened is None:
             return ()
-
-        def rows() -> tuple[DeviceRow, ...]:
-            return device_rows(opened.machine, () if placement is None else placement.devices, lost)
-
-        return self._rows.of((placement, lost), rows)
+        used = placement.devices if placement is not None else ()
+        return self._rows.of((placement, lost), lambda: device_rows(opened.machine, used, lost))
 
     def cards(self) -> tuple[Card, ...]:
         """All cards, device by device."""
@@ -213,20 +211,21 @@ class PlacementDesk(QObject):
         self._remake(frozenset(row.device for row in self.devices()))
         self._set_state("ready")
         self._settle()
-        self.pending_changed.emit(0)
+        self.pending_changed.emit(self._pending)  # some may have been edited as soon as it was ready
         self.predicted.emit()
 
     def _on_failed_to_open(self, error: UserFacingError) -> None:
         self._failure = str(error)
+        self._clear(None)
         self._set_state("failed")
+        self.outline_changed.emit()
 
     # --- editing -----------------------------------------------------------------------------------------------------
 
     def move(self, cards: Iterable[CardId], device: Device) -> bool:
         """Moves cards to a device; those that are pinned or lie there stay. False: nothing moved; a notice says why not."""
         asked, draft = tuple(cards), self._history.draft
-        reason = self.refusal(asked, device)
-        if reason:
+        if reason := self.refusal(asked, device):
             self.notice.emit(reason)
         if reason or draft is None or self._opened is None:
             return False
@@ -270,31 +269,27 @@ class PlacementDesk(QObject):
             self._history.step(filled(text, cards_text(len(ids))), replace(draft, pins=pins))
 
     def auto_fit(self) -> None:
-        """Looks for the best placement, in the background; what is pinned stays. A notice says why there is none."""
+        """Looks for the best placement, in the background; what is pinned stays, and nothing goes to a device that is gone. A
+        notice says why there is none."""
         opened, draft = self._opened, self._history.draft
         if opened is None or draft is None or self._state == "applying":
             return
+        solver = partial(self._worker.solver, opened, self.options, self._lost)
         self._worker.search(
-            lambda: keep(opened.solver, draft, opened.solver.fit()),
+            lambda: fitted(solver(), draft),
             lambda found: self.set_placement(found, tr("Placement", "Auto-fit")),
             lambda error: self.notice.emit(str(error)),
         )
 
     def fix(self) -> None:
         """Does what `proposal` says."""
-        found = self.proposal
-        if found is not None:
+        if (found := self.proposal) is not None:
             self.set_placement(found.placement, found.text)
 
     @property
     def proposal(self) -> Fix | None:
         """What would make a placement fit that does not; None: nothing, or it is still looked for."""
         return self._fix.of(self.placement)
-
-    @property
-    def fix_text(self) -> str:
-        """The sentence of the proposal; empty: there is none."""
-        return "" if self.proposal is None else self.proposal.text
 
     def undo(self) -> bool:
         """One step back. False: there is none."""
@@ -381,8 +376,9 @@ class PlacementDesk(QObject):
         if (self._state == "applying" and not ended) or self._prediction is None:
             return
         fits = self._prediction.fits and not any(self._cards.of(device) for device in self._lost)
-        if not fits and self._opened is not None and self.placement is not None:
-            self._fix.look(self._opened.solver, self.placement)
+        if not fits and self._opened is not None and self._history.draft is not None:
+            solver = partial(self._worker.solver, self._opened, self.options, self._lost)
+            self._fix.look(solver, self._history.draft, self._lost)
         self._set_state("ready" if fits else "does not fit")
 
     def _count_pending(self) -> None:

@@ -85,6 +85,11 @@ def _has_sense(placement: Placement, pool: Pool) -> bool:
     return placement.pool_of(pool.layer) is not None and placement.device_of(UnitId("ffn", pool.layer)) == pool.gpu
 
 
+def fitted(planner: PlacementPlanner, draft: Draft) -> Placement:
+    """The best placement that is found, with what is held fast left where it lies. Raises: PlacementError, nothing fits."""
+    return keep(planner, draft, planner.fit())
+
+
 def keep(planner: PlacementPlanner, draft: Draft, found: Placement) -> Placement:
     """A placement that was found, with what is held fast left where it lies."""
     for device in draft.placement.devices:

@@ -47,6 +47,20 @@ def test_a_file_that_is_no_model_is_told_with_its_sentence(shown: Page, tmp_path
     assert "no.gguf" in shown.page.state.text
 
 
+def test_a_file_that_is_no_model_is_told_also_behind_one_that_is(shown: Page, tmp_path: Path) -> None:
+    shown.load()
+    shown.move(3)
+    path = tmp_path / "no.gguf"
+    path.write_bytes(b"nothing")
+    shown.controller.open(str(path))
+    shown.bench.qtbot.waitUntil(lambda: shown.bench.desk.state == "failed")
+    assert "cannot be planned" in shown.page.state.text and "no.gguf" in shown.page.state.text
+    assert not shown.page.header.apply.isEnabled() and shown.controller.conditions() == set()
+    assert "Small" not in shown.page.header.pill.accessibleName()
+    shown.open()
+    assert shown.page.header.pill.accessibleName() == "Model: Small" and shown.bench.desk.pending == 0
+
+
 def test_a_model_is_planned_from_its_header_and_can_then_be_loaded(shown: Page) -> None:
     shown.open()
     figures = shown.figures()

@@ -151,6 +151,12 @@ def test_a_longer_context_says_what_leaves_which_card(tmp_path: Path, headers: P
     assert planner.context(placement, 4096).placement == placement
     gone = {unit for unit, where in placement.units if plan.placement.device_of(unit) != where}
     assert {unit.kind for unit in gone} == {"experts"} and UnitId("experts", 93) in gone
+    other = planner.context(placement, 32768, gone)
+    left = {unit for unit, where in placement.units if other.placement.device_of(unit) != where}
+    assert other.fits and left and not left & gone
+    fast = {unit for unit, _ in placement.units if unit.kind in ("mixer", "experts")}
+    held = planner.context(placement, 32768, fast)
+    assert not held.fits and held.placement == placement and "nothing that could move" in held.sentence
 
 
 def test_a_drag_has_new_numbers_within_16_ms(tmp_path: Path, headers: Path) -> None:
