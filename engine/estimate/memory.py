@@ -15,7 +15,7 @@ from engine.arch.units import UnitId
 from engine.errors import InvalidRequest, UnsupportedModel
 from engine.estimate.cache import BLOCK, CacheGroup, context_of, gpu_layer_bytes, layer_bytes, plan_groups, token_bytes
 from engine.estimate.derived import derived_info
-from engine.estimate.kernels import kernel_bytes
+from engine.estimate.kernels import kept_by_kernels, kernel_bytes
 from engine.estimate.pools import pool_bytes
 from engine.estimate.rounding import Pieces, lost_on_gpus, pieces, unit_pieces
 from engine.estimate.states import plan_slots, snapshot_budget_of, state_shapes
@@ -40,8 +40,9 @@ from engine.quants.padding import padded_bytes
 CONTEXT_BYTES = 720 << 20
 """What a process takes of a GPU beside what it allocates: the driver's context, code of libraries and kernels, captured graphs.
 An H200: 620 MiB before anything is on it, 100 more once a model runs."""
-LIBRARY_BYTES = 180 << 20
-"""What the library of matrix products allocates for itself, 32 MiB on Hopper, and what is left over of segments in use."""
+LIBRARY_BYTES = 140 << 20
+"""What the library of matrix products allocates for itself, 32 MiB on Hopper, and what is left over of segments: an H200 had at
+most 110 MiB beside the context and all that the ledger has."""
 GPU_ALIGN = 256
 """Where a tensor may begin on a GPU."""
 LOGIT_ROWS = DECODE_BUCKETS[-1]
@@ -150,6 +151,8 @@ class Estimator:
         self._pieces: dict[tuple[KvType, KvType], dict[UnitId, Pieces]] = {}
         self._known_groups: dict[tuple[KvType, KvType], tuple[CacheGroup, ...]] = {}
         _check(self.uses, tensors, self._chunk)
+        matrices = (use for use in self.uses if use.use == "matrix")
+        self._unreadable = frozenset(use.unit for use in matrices if BY_ID[self.types[use.name]].path != "fast")
 
     def estimate(self, placement: Placement) -> Estimate:
         """What the model takes under this placement, with a ring for experts on their way where that fits.
@@ -169,10 +172,12 @@ class Estimator:
 
     def streamed(self, placement: Placement) -> Placement | None:
         """Where long chunks of prompts are computed whose experts are brought to GPUs; None: there are none."""
-        emulated = any(one.emulated for one in self.machine.gpus)
-        if not streams(self._options, self.largest_chunk, emulated=emulated):
-            return None
-        return placement_for_prefill(placement, self.without_gpu_kernels())
+        return placement_for_prefill(placement, self.without_gpu_kernels()) if self.streams else None
+
+    @property
+    def streams(self) -> bool:
+        """Whether long chunks may have experts brought to GPUs at all."""
+        return streams(self._options, self.largest_chunk, emulated=any(one.emulated for one in self.machine.gpus))
 
     def _estimate(self, placement: Placement, beside: Placement | None, plans: tuple[Plan, ...]) -> Estimate:
         if beside is not None:
@@ -229,8 +234,7 @@ class Estimator:
 
     def without_gpu_kernels(self) -> frozenset[UnitId]:
         """Units with a matrix of a format that GPUs do not read: those that are exact but slow on the CPU too."""
-        matrices = (use for use in self.uses if use.use == "matrix")
-        return frozenset(use.unit for use in matrices if BY_ID[self.types[use.name]].path != "fast")
+        return self._unreadable
 
     def _device(self, device: Device, placement: Placement, beside: Placement | None, plans: tuple[Plan, ...]) -> DeviceBytes:
         lanes = [(plan, lane) for plan in plans for lane in plan.lanes if lane.device == device]
@@ -376,7 +380,7 @@ class Estimator:
         logits += self.lost_on_gpus(placement).get(device, 0)
         if any(one.emulated for one in self.machine.gpus if one.index == device.index):
             return logits
-        kept = max((kernel_bytes(lane, plan.max_rows, self.tensors, f32=self.f32) for plan, lane in lanes), default=0)
+        kept = kernel_bytes(kept_by_kernels(lane, plan.max_rows, self.tensors, self.n_ctx, f32=self.f32) for plan, lane in lanes)
         return self.context_bytes + LIBRARY_BYTES + logits + kept
 
 

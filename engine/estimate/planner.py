@@ -9,6 +9,7 @@ from dataclasses import replace
 from engine.arch.units import UnitId
 from engine.estimate.automatic import automatic_placement, filled
 from engine.estimate.calibration import learned, node_gbps
+from engine.estimate.chunks import longer_chunks
 from engine.estimate.context import plan_context
 from engine.estimate.described import HasModel
 from engine.estimate.memory import DeviceBytes, Estimate, Estimator
@@ -34,7 +35,15 @@ _FOLLOWS = ("kv", "state")
 class Planner:
     """See the module."""
 
-    def __init__(self, outline: HasModel, options: LoadOptions, machine: Machine, calibration: Calibration | None = None) -> None:
+    def __init__(
+        self,
+        outline: HasModel,
+        options: LoadOptions,
+        machine: Machine,
+        calibration: Calibration | None = None,
+        *,
+        _beside: QuickBytes | None = None,
+    ) -> None:
         """calibration: None: what is assumed of such a machine.
 
         Raises:
@@ -44,13 +53,14 @@ class Planner:
         self.calibration = calibration or assumed(machine)
         spec, tensors = self.model.spec, self.model.file.tensors
         self.estimator = Estimator(spec, self.model.graph, tensors, options, machine)
-        self._bytes = QuickBytes(spec, self.estimator)
+        self._bytes = QuickBytes(spec, self.estimator, _beside)
         rows = min(options.prefill_chunk, self.estimator.n_ctx)
         self.work = ModelWork(spec, tensors, options, rows)
         emulated = any(one.emulated for one in machine.gpus)
         self._streams = streams(options, rows, emulated=emulated)
         self._speeds: dict[tuple[tuple[int, int], ...], Speed] = {}
         self._speed = self._with_teams(team_sizes(machine, options))
+        self._longer: dict[int, Planner] = {}
         self._here = is_here(machine)
         self._unreadable = self.estimator.without_gpu_kernels()
 
@@ -115,12 +125,34 @@ class Planner:
 
     def estimate(self, placement: Placement, *, depth: int = 0) -> Prediction:
         """What the placement takes and how fast it is. depth: tokens that are in the cache when a token is decoded."""
-        found, exact = self._bytes.estimate(placement)
-        return self._predicted(placement, found, depth, exact=exact)
+        there = self._as_loaded(placement)
+        found, exact = there._bytes.estimate(placement)
+        return there._predicted(placement, found, depth, exact=exact)
 
     def refine(self, placement: Placement, *, depth: int = 0) -> Prediction:
         """The same with buffers as the lowered plans have them, which takes longer; `estimate` knows them from then on."""
-        return self._predicted(placement, self._bytes.refine(placement), depth, exact=True)
+        there = self._as_loaded(placement)
+        return there._predicted(placement, there._bytes.refine(placement), depth, exact=True)
+
+    def _as_loaded(self, placement: Placement) -> Planner:
+        """The planner with the chunk of prompts that loading the placement would choose, see `engine.estimate.chunks`: by quick
+        estimates, so that a drag need not wait."""
+        for options in longer_chunks(self.options, placement):
+            if options.prefill_chunk > self.n_ctx:
+                continue
+            longer = self._with_chunk(options)
+            if longer._bytes.streamed(placement) is None:
+                break
+            if longer._bytes.streaming(placement) is not None:
+                return longer
+        return self
+
+    def _with_chunk(self, options: LoadOptions) -> Planner:
+        found = self._longer.get(options.prefill_chunk)
+        if found is None:
+            found = Planner(self, options, self.machine, self.calibration, _beside=self._bytes)
+            self._longer[options.prefill_chunk] = found
+        return found
 
     def move(self, placement: Placement, units: Iterable[UnitId], device: Device) -> Placement:
         """The placement with these units on a device. Caches and states go with their mixer; pools that lose
@@ -196,13 +228,17 @@ class Planner:
         if decode_tok_s:
             found = learned(found, "decode", self._speed_of(placement).step(placement, "decode", depth), 1.0 / decode_tok_s)
         if prefill_tok_s:
-            step = self._speed_of(placement).step(placement, "prefill", 0)
-            found = learned(found, "prefill", step, self.work.rows / prefill_tok_s)
+            there = self._as_loaded(placement)
+            step = there._speed_of(placement).step(placement, "prefill", 0)
+            found = learned(found, "prefill", step, there.work.rows / prefill_tok_s)
         return found
 
     def prepare(self, placement: Placement) -> None:
         """Works out what the next moves from here may need, a tenth of a second or two; for a thread that nobody waits for."""
         self._bytes.prepare(placement)
+        for options in longer_chunks(self.options, placement):
+            if options.prefill_chunk <= self.n_ctx:
+                self._with_chunk(options)._bytes.prepare(placement)
 
     def _predicted(self, placement: Placement, estimate: Estimate, depth: int, *, exact: bool) -> Prediction:
         decode = self._speed_of(placement).step(placement, "decode", depth)

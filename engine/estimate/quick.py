@@ -10,11 +10,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from engine.arch.cache_groups import windows
 from engine.arch.spec import ModelSpec
 from engine.arch.units import UnitId, UnitKind
 from engine.estimate.fragments import PLACED, Fragment, Fragments, Kind, Pattern
+from engine.estimate.kernels import kernel_bytes
 from engine.estimate.memory import LIBRARY_BYTES, LOGIT_ROWS, DeviceBytes, Estimate, Estimator
-from engine.estimate.sums import UnitSums
+from engine.estimate.sums import Sums, UnitSums
 from engine.estimate.work import Shape
 from engine.placement.options import KvType
 from engine.placement.placement import Device, Gpu, Numa, Placement, Pool
@@ -56,26 +58,67 @@ class _Lanes:
             kept[name] = max(nbytes, kept.get(name, 0))
 
 
+@dataclass(slots=True)
+class _Latest:
+    """What is the same for all chunks of prompts, of the placement asked about last. beside: see `Estimator.streamed`, once
+    somebody asked; sums: without and with a ring for experts."""
+
+    placement: Placement
+    lost: Mapping[Device, int]
+    beside: list[Placement | None] = field(default_factory=list)
+    sums: dict[bool, Mapping[Device, Sums]] = field(default_factory=dict)
+
+
 class QuickBytes:
     """Estimates of one model with one set of options for one machine."""
 
-    def __init__(self, spec: ModelSpec, estimator: Estimator) -> None:
+    def __init__(self, spec: ModelSpec, estimator: Estimator, beside: QuickBytes | None = None) -> None:
+        """beside: of the same model with another chunk of prompts, for what both lower."""
         self._spec, self._full = spec, estimator
-        self._fragments = Fragments(spec, estimator.tensors, estimator.types, f32=estimator.f32)
+        self._fragments: Fragments = (
+            beside._fragments
+            if beside is not None
+            else Fragments(spec, estimator.tensors, estimator.types, estimator.n_ctx, f32=estimator.f32)
+        )
         self._ids = [tuple(UnitId(kind, i) for kind in PLACED) for i in range(spec.n_layers)]
-        self.sums = UnitSums(spec, estimator)
+        # Of a longer chunk all but working memory is the same, where no layer's cache depends on it.
+        alike = beside if beside is not None and all(one is None for one in windows(spec)) else None
+        self.sums: UnitSums = UnitSums(spec, estimator) if alike is None else alike.sums
+        self._latest: list[_Latest] = [] if alike is None else alike._latest
         self._exact: dict[_Key, Estimate] = {}
+        self._streamed: tuple[Placement, Estimate | None] | None = None
 
     def estimate(self, placement: Placement) -> tuple[Estimate, bool]:
         """What the model takes under this placement, and whether working memory is exact."""
         known = self._exact.get(_key(placement))
         if known is not None:
             return known, True
-        beside, lost = self._full.streamed(placement), self._full.lost_on_gpus(placement)
-        found = self._estimate(placement, beside, lost)
-        if beside is not None and not found.fits:
-            found = self._estimate(placement, None, lost)
-        return found, False
+        streaming = self.streaming(placement)
+        if streaming is not None:
+            return streaming, False
+        return self._estimate(placement, None), False
+
+    def streaming(self, placement: Placement) -> Estimate | None:
+        """What it takes with a ring for experts on their way; None: none are, or there is no room for it."""
+        if self._streamed is None or self._streamed[0] is not placement:
+            beside = self.streamed(placement)
+            found = None if beside is None else self._estimate(placement, beside)
+            self._streamed = placement, found if found is not None and found.fits else None
+        return self._streamed[1]
+
+    def streamed(self, placement: Placement) -> Placement | None:
+        """See `Estimator.streamed`."""
+        if not self._full.streams:
+            return None
+        latest = self._of(placement)
+        if not latest.beside:
+            latest.beside.append(self._full.streamed(placement))
+        return latest.beside[0]
+
+    def _of(self, placement: Placement) -> _Latest:
+        if not self._latest or self._latest[0].placement is not placement:
+            self._latest[:] = [_Latest(placement, self._full.lost_on_gpus(placement))]
+        return self._latest[0]
 
     def refine(self, placement: Placement) -> Estimate:
         """The same from lowered plans, known from then on. Raises: PlacementError, see `lower`."""
@@ -104,11 +147,14 @@ class QuickBytes:
                     for kind in self._full.kinds:
                         self._fragments.of(shape, pattern, kind)
 
-    def _estimate(self, placement: Placement, beside: Placement | None, lost: Mapping[Device, int]) -> Estimate:
+    def _estimate(self, placement: Placement, beside: Placement | None) -> Estimate:
         machine = self._full.machine
         here: set[Device] = {*(Numa(one.node) for one in machine.nodes), *(Gpu(one.index) for one in machine.gpus)}
         used = set(placement.devices)
-        sums = self.sums.of(placement, beside)
+        latest, streamed = self._of(placement), beside is not None
+        if streamed not in latest.sums:
+            latest.sums[streamed] = self.sums.of(placement, beside)
+        sums, lost = latest.sums[streamed], latest.lost
         lanes, scattered = self._lanes(placement, beside)
         n_nodes = sum(isinstance(one, Numa) for one in used)
         devices = []
@@ -205,7 +251,7 @@ class QuickBytes:
         logits = 4 * self._spec.n_vocab * LOGIT_ROWS if placement.device_of(UnitId("head")) == device else 0
         if any(one.emulated for one in self._full.machine.gpus if one.index == device.index):
             return logits
-        kept = 0 if lane is None else max(sum(one.values()) for one in lane.kernels.values())
+        kept = 0 if lane is None else kernel_bytes(lane.kernels.values())
         return self._full.context_bytes + LIBRARY_BYTES + logits + kept
 
 

@@ -133,6 +133,7 @@ def load(
     info = model_info(file, spec, path)
     warnings = opened.warnings + info.warnings + too_many_threads(options.n_threads)
     info = replace(info, n_ctx=model.n_ctx, isa=active_isa(), warnings=warnings, tuned=tuned_sentence(model))
+    info = replace(info, prefill_chunk=model.chunk)
     meter = WorkMeter(model, partial(_reads, model, file, options), partial(_cards, model))
     return Loaded(
         model=model,

@@ -70,19 +70,7 @@ Row = tuple[str, str, tuple[int, ...]]
 
 def write_synthetic(kind: str, path: Path, layers: int | None = None, *, words: bool = False) -> int:
     """Writes a model in Q4_K_M; the bytes of its tensors. layers: fewer than the real model has. words: with a tokenizer."""
-    shape = SHAPES[kind]
-    n = layers or shape.layers
-    rows = list(_rows(shape, n))
-    metadata = _metadata(shape, n) | (_words(shape.vocab) if words else {})
-    infos, at, places = [], 0, []
-    for name, fmt, dims in rows:
-        size = _nbytes(fmt, dims)
-        infos.append(string(name) + struct.pack(f"<I{len(dims)}QIQ", len(dims), *dims, TYPE_IDS[fmt], at))
-        places.append((at, size))
-        at += -(-size // ALIGN) * ALIGN
-    head = struct.pack("<4sIQQ", b"GGUF", 3, len(rows), len(metadata))
-    head += b"".join(pair(key, value) for key, value in metadata.items()) + b"".join(infos)
-    head += b"\0" * (-len(head) % ALIGN)
+    rows, places, at, head = _header(kind, layers, words=words)
     pools: dict[tuple[str, float], npt.NDArray[np.uint8]] = {}
     with path.open("wb") as file, ThreadPoolExecutor(min(WRITERS, os.cpu_count() or 1)) as threads:
         file.write(head)
@@ -105,6 +93,32 @@ def write_synthetic(kind: str, path: Path, layers: int | None = None, *, words: 
             job.result()
         os.ftruncate(file.fileno(), len(head) + at)
     return sum(size for _, size in places)
+
+
+def write_header(kind: str, path: Path, layers: int | None = None) -> Path:
+    """Writes the header of the same model in front of a hole; its path."""
+    _, _, nbytes, head = _header(kind, layers, words=False)
+    with path.open("wb") as file:
+        file.write(head)
+        file.truncate(len(head) + nbytes)
+    return path
+
+
+def _header(kind: str, layers: int | None, *, words: bool) -> tuple[list[Row], list[tuple[int, int]], int, bytes]:
+    """Tensors, (place, bytes) of each, bytes of all, and the bytes of the file before them."""
+    shape = SHAPES[kind]
+    n = layers or shape.layers
+    rows = list(_rows(shape, n))
+    metadata = _metadata(shape, n) | (_words(shape.vocab) if words else {})
+    infos, at, places = [], 0, []
+    for name, fmt, dims in rows:
+        size = _nbytes(fmt, dims)
+        infos.append(string(name) + struct.pack(f"<I{len(dims)}QIQ", len(dims), *dims, TYPE_IDS[fmt], at))
+        places.append((at, size))
+        at += -(-size // ALIGN) * ALIGN
+    head = struct.pack("<4sIQQ", b"GGUF", 3, len(rows), len(metadata))
+    head += b"".join(pair(key, value) for key, value in metadata.items()) + b"".join(infos)
+    return rows, places, at, head + b"\0" * (-len(head) % ALIGN)
 
 
 def _fill(fd: int, pool: npt.NDArray[np.uint8], at: int, count: int, block: int) -> None:

@@ -7,14 +7,16 @@ from functools import partial
 
 import pytest
 
+from engine.api.pure import Planner, read_outline
 from engine.estimate.chunks import LONGER, with_longer_chunk
 from engine.estimate.memory import Estimator
 from engine.hardware.gpus import GpuInfo
 from engine.hardware.machine import Machine
 from engine.placement.options import LoadOptions
-from engine.placement.placement import Gpu, Placement
+from engine.placement.placement import Gpu, Numa, Placement
 from engine.placement.source import resolve_source
 from tests.helpers.described import model
+from tests.helpers.golden_models import golden
 
 OPTIONS = LoadOptions(n_threads=2, n_ctx=4096, placement="-ngl 99 -ot exps=CPU", grow_chunk=True)
 ROOMY = Machine(64 << 30, 64 << 30, (GpuInfo(0, "a", 1 << 40, 1 << 40),))
@@ -58,3 +60,27 @@ def test_chunks_stay_as_they_are(changed: dict[str, object], name: str) -> None:
     """Where nobody leaves it open, where nothing is brought, and where no prompt is so long."""
     options = replace(OPTIONS, **changed)  # type: ignore[arg-type]
     assert placed(options, name)[0] == replace(options, grow_chunk=False)
+
+
+def test_the_planner_counts_the_chunk_that_loading_takes() -> None:
+    outline, (chosen, placement) = read_outline(str(golden("qwen3moe").path)), placed(OPTIONS)
+    usual = replace(OPTIONS, grow_chunk=False)
+    long, short = (Planner(outline, options, ROOMY).refine(placement) for options in (chosen, usual))
+    planner = Planner(outline, OPTIONS, ROOMY)
+    planner.prepare(placement)
+    quick = planner.estimate(placement)
+    assert abs(quick.of(Gpu(0)).used - long.of(Gpu(0)).used) < long.of(Gpu(0)).used - short.of(Gpu(0)).used
+    assert planner.refine(placement) == long == planner.estimate(placement)
+    assert long.prefill_tok_s > short.prefill_tok_s and long.of(Gpu(0)).used > short.of(Gpu(0)).used
+    # Where a longer one would be over, and where all is in memory, the usual one.
+    full = replace(ROOMY, gpus=(GpuInfo(0, "a", 1 << 40, short.of(Gpu(0)).used),))
+    assert Planner(outline, OPTIONS, full).refine(placement) == Planner(outline, usual, full).refine(placement)
+    home = planner.move(placement, [unit for unit, _ in placement.units], Numa(0))
+    assert planner.refine(home) == Planner(outline, usual, ROOMY).refine(home)
+
+
+def test_what_is_learned_of_prompts_is_of_the_chunk_that_was_loaded() -> None:
+    outline, (chosen, placement) = read_outline(str(golden("qwen3moe").path)), placed(OPTIONS)
+    loaded, planner = Planner(outline, chosen, ROOMY), Planner(outline, OPTIONS, ROOMY)
+    rate = 0.5 * loaded.estimate(placement).prefill_tok_s
+    assert planner.learned(placement, prefill_tok_s=rate) == loaded.learned(placement, prefill_tok_s=rate)

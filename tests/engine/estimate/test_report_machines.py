@@ -159,11 +159,15 @@ def test_a_longer_context_says_what_leaves_which_card(tmp_path: Path, headers: P
     assert not held.fits and held.placement == placement and "nothing that could move" in held.sentence
 
 
-def test_a_drag_has_new_numbers_within_16_ms(tmp_path: Path, headers: Path) -> None:
-    """94 layers of four cards and 1,131 tensors over six devices. CPU time, the least of two planners: each sees a move once."""
+@pytest.mark.parametrize("grow", (False, True))
+def test_a_drag_has_new_numbers_within_16_ms(tmp_path: Path, headers: Path, grow: bool) -> None:
+    """94 layers of four cards and 1,131 tensors over six devices. CPU time, the least of two planners: each sees a move once.
+
+    grow: with the chunk of prompts that loading would choose for each placement.
+    """
     model = outline("qwen3-235b", "Q4_K_M", headers)
     there = machine(tmp_path, MILAN | {"ram_gib": 512}, "RTX 4090", 24, 4)
-    planners = [Planner(model, LoadOptions(n_ctx=16384), there) for _ in range(2)]
+    planners = [Planner(model, LoadOptions(n_ctx=16384, grow_chunk=grow), there) for _ in range(2)]
     start = planners[0].fit()
     for planner in planners:
         planner.prepare(start)
