@@ -130,8 +130,8 @@ def sentences(
         right.append(("ok", tr("Placement", "Every device uses its fast kernels.")))
     leaks = [one.sentence for one in trends if one.sentence]
     wrong += [("warn", sentence) for sentence in leaks]
-    if trends and not leaks:
-        minutes = max(1, round(max(one.span_s for one in trends) / 60))
+    minutes = round(max((one.span_s for one in trends), default=0.0) / 60)
+    if minutes and not leaks:  # of the first moments nothing can be said
         right.append(("ok", filled(tr("Placement", "Memory is steady over the last %1 min."), minutes)))
     if off_node_share is not None:
         share = f"{100 * off_node_share:.1f}"

@@ -74,6 +74,7 @@ def test_a_model_that_is_as_planned_is_told_so() -> None:
     spoken = sentences(PLACED, PLACED, (), (HoldingTrend("gpu0", 10, 0.0, 600.0),), 0.001)
     assert {tone for tone, _ in spoken} == {"ok"}
     assert any("10 min" in text for _, text in spoken)
+    assert not any("steady" in text for _, text in sentences(PLACED, PLACED, (), (HoldingTrend("gpu0", 10, 9e6, 0.1),), None))
 
 
 def test_ranges() -> None:
