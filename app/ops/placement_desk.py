@@ -78,7 +78,9 @@ class PlacementDesk(QObject):
         self._fix.failed.connect(self.notice)
 
     def _clear(self, opened: Opened | None, applied: Placement | None = None) -> None:
-        """Forgets everything about the model before."""
+        """Forgets everything about the model before; of the same one, as with another context, it keeps what is pinned."""
+        same = opened is not None and self.outline is not None and self.outline.fingerprint == opened.outline.fingerprint
+        pins = self.pins if same else frozenset[CardId]()
         self._opened, self._applied = opened, applied
         self._cards = CardTable()
         self._base: Placement | None = None if opened is None else opened.placement
@@ -90,7 +92,7 @@ class PlacementDesk(QObject):
         self._pending = 0
         self._lost: frozenset[Device] = frozenset()
         self._heat = PlacementHeat()
-        self._history.start(None if opened is None else Draft(opened.placement))
+        self._history.start(None if opened is None else Draft(opened.placement, pins))
 
     # --- what there is -----------------------------------------------------------------------------------------------
 
@@ -352,11 +354,9 @@ class PlacementDesk(QObject):
     # --- how it is done ----------------------------------------------------------------------------------------------
 
     def _estimate(self, opened: Opened, placement: Placement) -> Prediction:
-        """The estimate; what was previewed last is known when it is dropped."""
         return self._estimates.of(placement, lambda: opened.planner.estimate(placement))
 
     def _on_shown(self, draft: Draft) -> None:
-        """Another draft is the present one."""
         if self._opened is None:
             return
         touched = self._cards.differing(draft)

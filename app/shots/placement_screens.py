@@ -108,6 +108,7 @@ def device_lost() -> QWidget:
     stage = PlacementStage()
     stage.load()
     stage.desk.set_lost(frozenset({Gpu(1)}))
+    stage.settle(lambda: stage.desk.proposal is not None)
     return PlacementFrame(stage)
 
 

@@ -67,6 +67,7 @@ class PlacementController(PageController):
         self.pools = PlacementPools(parts, self.page, self)
         self.preview = PlacementPreview(parts.desk, self)
         self._connect()
+        self.board.tab_after(self.page.filters.field)
         self._refresh()
 
     def _connect(self) -> None:

@@ -53,7 +53,8 @@ class PlacementMenus(QObject):
         if self._is_default(placement):
             return self.automatic
         if not self._desk.pending:
-            return tr("Placement", "Own placement")
+            known = self._parts.library.default is not None or self._desk.applied is None
+            return tr("Placement", "Own placement") if known else tr("Placement", "Loaded")
         return filled(tr("Placement", "%1, edited"), self._chosen or self._base_name())
 
     def _is_default(self, placement: Placement) -> bool:

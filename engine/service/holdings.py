@@ -28,8 +28,8 @@ GROWN_BYTES = 256 << 20
 """What libraries, allocators and the rest of the program may take beside the ledger before it is called growth."""
 BY_PAGE = ("kv", "kept windows", "state")
 """Owners whose memory is taken when it is first written."""
-TOUCHED_PAGES = 4096
-"""Pages of theirs that are asked for: half a millisecond."""
+TOUCHED_PAGES = 2048
+"""Pages of theirs that are asked for: one to two milliseconds, once in LOOK_S."""
 SAMPLED_PAGES = 1024
 """Pages whose node is asked for: a tenth of a millisecond for a few hundred of them."""
 LEAST_SPAN_S = 120.0
@@ -161,7 +161,7 @@ def touched_bytes(model: LoadedModel, look: Callable[[Sequence[int]], list[int |
     there = sum(nbytes for (_, nbytes), node in zip(pieces, found, strict=True) if node is not None)
     if pieces and not there and not _tells(look):
         return None, 0
-    return there, round(3 * step * len(arenas) ** 0.5)
+    return there, round(step * len(arenas) ** 0.5)  # where a cache ends is known to a step: three standard errors of all of them
 
 
 def _tells(look: Callable[[Sequence[int]], list[int | None]]) -> bool:

@@ -13,6 +13,7 @@ from engine.placement.interchange.write_settings import (
     memory_words,
     not_in_flags,
     own_notes,
+    prefix_note,
     settings_words,
     short_key,
 )
@@ -25,7 +26,7 @@ def write_flags(written: Written, tool: LlamaTool) -> Text:
     done = to_flags(written.units, written.k_type, written.v_type, written.n_extra, tool)
     notes = (*done.notes, *not_in_flags(written))
     if written.options is None:
-        return Text(f"{shlex.join(done.words)}\n", notes)
+        return Text(f"{shlex.join(done.words)}\n", (*notes, *prefix_note(written)))
     words = [
         *memory_words(written),
         *_program(tool),

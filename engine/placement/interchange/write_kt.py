@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from engine.placement.interchange.kt_modules import NAMES, Names
-from engine.placement.interchange.write_settings import keys_note, memory_notes, memory_words, own_notes
+from engine.placement.interchange.write_settings import keys_note, memory_notes, memory_words, own_notes, prefix_note
 from engine.placement.interchange.written import Text, Written
 from engine.placement.options import LoadOptions
 from engine.placement.placement import Device, Gpu, Numa
@@ -187,7 +187,8 @@ def _notes(written: Written, classes: Classes) -> list[str]:
     cards = {layer: where for layer, where in written.of_kind("experts").items() if isinstance(where, Gpu)}
     if cards:
         notes.append("experts on a GPU need KTransformers without its graphs, with use_cuda_graph off")
-    return [*notes, *memory_notes(written), *keys_note(written.keys, "KTransformers"), *own_notes(written)]
+    beside = (*memory_notes(written), *prefix_note(written), *own_notes(written))
+    return [*notes, *keys_note(written.keys, "KTransformers"), *beside]
 
 
 def write_options(written: Written) -> Text:

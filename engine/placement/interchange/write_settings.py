@@ -94,6 +94,12 @@ def memory_notes(written: Written) -> tuple[str, ...]:
     return ()
 
 
+def prefix_note(written: Written) -> tuple[str, ...]:
+    """What has to stand in front of a command that is not written."""
+    words = memory_words(written) if written.options is None else []
+    return (f"put {' '.join(words)} in front of the command: it is about memory, of which nothing is said here",) if words else ()
+
+
 def own_notes(written: Written) -> tuple[str, ...]:
     """Settings that only this engine has, where they are not as usual."""
     options, usual = written.options, LoadOptions()

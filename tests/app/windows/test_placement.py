@@ -312,3 +312,19 @@ def test_the_automatic_placement_is_not_remembered_as_one_of_ones_own(shown: Pag
     with shown.bench.qtbot.waitSignal(shown.bench.parts.apply.done):
         shown.controller.apply()
     shown.bench.qtbot.waitUntil(lambda: used() == 0)
+
+
+def test_tab_comes_to_the_board_before_what_stands_beside_it(shown: Page) -> None:
+    shown.load()
+    shown.move(3)
+    page, order = shown.page, list[str]()
+    one = page.header.pill.nextInFocusChain()
+    while one is not page.header.pill:
+        if page.isAncestorOf(one) and one.isVisible() and one.focusPolicy() & Qt.FocusPolicy.TabFocus:
+            order.append(one.accessibleName())
+        one = one.nextInFocusChain()
+    columns = [row.name for row in shown.bench.desk.devices()]
+    at = [next(i for i, name in enumerate(order) if name.startswith(f"{column},")) for column in columns]
+    assert at == sorted(at)
+    assert order.index("Filter: Layers 0–5") < at[0] and at[-1] < order.index("Discard")
+    assert at[-1] < order.index("Count experts")

@@ -11,13 +11,14 @@ from PySide6.QtGui import QFont
 from pytestqt.qtbot import QtBot
 
 from app.ops.placement_library import same_places
+from app.shots.model_header import write_header
 from app.widgets.format import bytes_text
 from engine.api.commands import ApplyPlacement, AskHoldings, ComparePools, LoadModel, UsePools
 from engine.api.events import LayerPool, PoolsCompared, PoolStats
 from engine.api.pure import Gpu, Planner, UnitId
 from engine.api.values import HoldingInfo
 from tests.helpers.fake_engine import Prefill, Stall, words
-from tests.helpers.placement_bench import placement_bench
+from tests.helpers.placement_bench import DENSE, placement_bench
 from tests.helpers.placement_shown import Page
 
 pytestmark = pytest.mark.usefixtures("themed")
@@ -231,6 +232,20 @@ def test_what_a_longer_context_moves_is_not_what_loading_would_choose(shown: Pag
     default = bench.parts.library.default
     assert default is not None and same_places(default, usual)
     assert shown.page.header.preset.text() == "Automatic, edited"
+
+
+def test_what_is_pinned_stays_so_with_another_context_and_not_with_another_model(shown: Page, tmp_path: Path) -> None:
+    shown.open()
+    bench = shown.bench
+    bench.desk.pin([UnitId("experts", 3)], True)
+    shown.controller.context.reopen_requested.emit(4096)
+    bench.qtbot.waitUntil(lambda: bench.desk.n_ctx == 4096 and bench.desk.state == "ready", timeout=30_000)
+    card = bench.desk.card(UnitId("experts", 3))
+    assert card is not None and card.pinned and bench.desk.pins == {UnitId("experts", 3)}
+    write_header(tmp_path / "dense.gguf", DENSE)
+    shown.controller.open(str(tmp_path / "dense.gguf"))
+    bench.qtbot.waitUntil(lambda: bench.desk.state == "ready" and "dense" in bench.desk.path, timeout=30_000)
+    assert bench.desk.pins == frozenset()
 
 
 def test_nothing_offers_to_move_while_a_placement_is_applied(shown: Page) -> None:

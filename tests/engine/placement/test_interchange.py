@@ -305,6 +305,10 @@ def test_nodes_of_memory_stand_in_front_of_the_command() -> None:
         assert any("split over nodes" in one for one in done.notes)
         assert "numactl --cpu" not in (plain := WRITERS[tool](written_of(base, described(name), LoadOptions())).text)
         assert "numactl --inter" not in plain
+    for tool in ("llama.cpp", "ktransformers"):
+        alone = WRITERS[tool](written_of(second, described(name), None))
+        assert any("put numactl --cpunodebind=1 --membind=1 in front" in one for one in alone.notes), tool
+        assert not any("in front" in one for one in WRITERS[tool](written_of(base, described(name), None)).notes)
     assert all(
         "nodes" in "\n".join(one.notes) or "node of memory" in "\n".join(one.notes)
         for one in equivalent_commands(spread, described(name), OPTIONS)
