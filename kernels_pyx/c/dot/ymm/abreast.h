@@ -84,17 +84,30 @@ LD_INLINE void ld_groups_abreast(const uint8_t *w, size_t w_stride, const uint8_
     ld_store_abreast(_mm256_add_ps(acc, acc_min), y);
 }
 
-// The first words of four blocks: each is loaded to where it belongs. Inserted one by one they cost twice as many steps.
+// The first words of four blocks, the same of pairs of words: each is loaded to where it belongs. Inserted one by one they cost twice as
+// many steps.
 LD_INLINE __m128i ld_four_words(const uint8_t *p, const int stride) {
     const __m128i first = _mm_loadu_si128((const __m128i *)p), second = _mm_loadu_si128((const __m128i *)(p + stride - 2));
     const __m128i third = _mm_loadu_si128((const __m128i *)(p + 2 * stride - 4));
     const __m128i fourth = _mm_loadu_si128((const __m128i *)(p + 3 * stride - 6));
     return _mm_blend_epi16(_mm_blend_epi16(first, second, 2), _mm_blend_epi16(third, fourth, 8), 12);
 }
+LD_INLINE __m128i ld_four_pairs(const uint8_t *p, const int stride) {
+    const __m128i first = _mm_loadu_si128((const __m128i *)p), second = _mm_loadu_si128((const __m128i *)(p + stride - 4));
+    const __m128i third = _mm_loadu_si128((const __m128i *)(p + 2 * stride - 8));
+    const __m128i fourth = _mm_loadu_si128((const __m128i *)(p + 3 * stride - 12));
+    const __m128i all = _mm_blend_epi32(_mm_blend_epi32(first, second, 2), _mm_blend_epi32(third, fourth, 8), 12);
+    return _mm_shuffle_epi8(all, _mm_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15));
+}
 
-// d of four blocks of each row.
-LD_INLINE __m256 ld_halves_abreast(const uint8_t *one, const uint8_t *other, const int stride) {
-    return _mm256_cvtph_ps(_mm_unpacklo_epi64(ld_four_words(one, stride), ld_four_words(other, stride)));
+// d and m of four blocks of each row; m is d where a format has none, for what its bias makes of it.
+typedef struct { __m256 d, m; } ld_d_m_abreast;
+
+LD_INLINE ld_d_m_abreast ld_four_abreast(const uint8_t *one, const uint8_t *other, const int stride, const int has_min) {
+    const __m128i a = has_min ? ld_four_pairs(one, stride) : ld_four_words(one, stride);
+    const __m128i b = has_min ? ld_four_pairs(other, stride) : ld_four_words(other, stride);
+    const __m256 d = _mm256_cvtph_ps(_mm_unpacklo_epi64(a, b));
+    return (ld_d_m_abreast){d, has_min ? _mm256_cvtph_ps(_mm_unpackhi_epi64(a, b)) : d};
 }
 
 // The sums of four products of a block of each row; its 16 bytes of nibbles lie at `at`, and before them fifth bits.
@@ -110,10 +123,11 @@ LD_INLINE __m256i ld_dot_abreast(const uint8_t *one, const uint8_t *other, const
     return _mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
 }
 
-// Q4_0 and Q5_0: x = d * (q - bias).
+// Q4_0, Q4_1, Q5_0 and Q5_1: x = d * q + m_factor * m.
 LD_INLINE void ld_blocks_abreast(const uint8_t *w, size_t w_stride, const uint8_t *act, float *y, int64_t k, const int bytes,
-                                 const int has_fifth, const float bias) {
+                                 const int has_fifth, const float m_factor) {
     const int64_t n_blocks = k / 32;
+    const int has_min = m_factor > 0;
     const uint8_t *next = ld_prefetch_from(w, w_stride, 2);
     const float *dx = (const float *)(act + ld_act_scales_at(k)), *sx = (const float *)(act + ld_act_sums_at(LD_ACT_Q8_32, k));
     __m256 acc[2] = {_mm256_setzero_ps(), _mm256_setzero_ps()}, acc_min = _mm256_setzero_ps();
@@ -121,21 +135,25 @@ LD_INLINE void ld_blocks_abreast(const uint8_t *w, size_t w_stride, const uint8_
     for (; b + 4 <= n_blocks; b += 4) {
         const uint8_t *one = w + b * bytes, *other = one + w_stride;
         next = ld_prefetch(next, 8 * bytes, 2);
-        const __m256 d = ld_halves_abreast(one, other, bytes);
-        const __m256 scale = _mm256_mul_ps(d, _mm256_broadcast_ps((const __m128 *)(dx + b)));
-        acc_min = _mm256_fmadd_ps(d, _mm256_broadcast_ps((const __m128 *)(sx + b)), acc_min);
+        const ld_d_m_abreast of = ld_four_abreast(one, other, bytes, has_min);
+        const __m256 scale = _mm256_mul_ps(of.d, _mm256_broadcast_ps((const __m128 *)(dx + b)));
+        acc_min = _mm256_fmadd_ps(of.m, _mm256_broadcast_ps((const __m128 *)(sx + b)), acc_min);
         LD_UNROLL for (int i = 0; i < 4; i++) {
             const __m256i dot = ld_dot_abreast(one, other, (i + 1) * bytes - 16, act + 32 * (b + i), has_fifth);
             acc[i % 2] = _mm256_fmadd_ps(ld_float_of_halves(scale, i), _mm256_cvtepi32_ps(dot), acc[i % 2]);
         }
     }
     for (; b < n_blocks; b++) {
-        const uint8_t *one = w + b * bytes, *other = one + w_stride;
-        const float d_one = ld_half(*(const ld_packed16 *)one), d_other = ld_half(*(const ld_packed16 *)other);
-        const __m256 d = _mm256_set_m128(_mm_set1_ps(d_other), _mm_set1_ps(d_one));
-        const __m256i dot = ld_dot_abreast(one, other, bytes - 16, act + 32 * b, has_fifth);
-        acc[0] = _mm256_fmadd_ps(_mm256_mul_ps(d, _mm256_set1_ps(dx[b])), _mm256_cvtepi32_ps(dot), acc[0]);
-        acc_min = _mm256_fmadd_ps(d, _mm256_setr_ps(sx[b], 0, 0, 0, sx[b], 0, 0, 0), acc_min);
+        const uint8_t *rows[2] = {w + b * bytes, w + b * bytes + w_stride};
+        float d[2], m[2];
+        for (int r = 0; r < 2; r++) {
+            d[r] = ld_half(*(const ld_packed16 *)rows[r]);
+            m[r] = has_min ? ld_half(*(const ld_packed16 *)(rows[r] + 2)) : d[r];
+        }
+        const __m256i dot = ld_dot_abreast(rows[0], rows[1], bytes - 16, act + 32 * b, has_fifth);
+        const __m256 scale = _mm256_set_m128(_mm_set1_ps(d[1] * dx[b]), _mm_set1_ps(d[0] * dx[b]));
+        acc[0] = _mm256_fmadd_ps(scale, _mm256_cvtepi32_ps(dot), acc[0]);
+        acc_min = _mm256_add_ps(acc_min, _mm256_setr_ps(m[0] * sx[b], 0, 0, 0, m[1] * sx[b], 0, 0, 0));
     }
-    ld_store_abreast(_mm256_fmadd_ps(_mm256_set1_ps(-bias), acc_min, _mm256_add_ps(acc[0], acc[1])), y);
+    ld_store_abreast(_mm256_fmadd_ps(_mm256_set1_ps(m_factor), acc_min, _mm256_add_ps(acc[0], acc[1])), y);
 }

@@ -139,7 +139,7 @@ LD_INLINE void LD_NAME(ld_rows_of_halves)(LD_ROWS_ARGS, const int bytes, ld_quan
         else \
             groups_fn(w, w_stride, act, act_stride, y, y_stride, k, n_rows, n_act, sizeof(ld_block_##name), ld_quants_##name); \
     } \
-    LD_DEFINE_FEW(few_fn, rows_fn, 2, LD_MAX_SUMS)
+    LD_DEFINE_ABREAST(few_fn, rows_fn, LD_MAX_SUMS, LD_ABREAST)
 LD_ROWS_OF_GROUPS(q4_k, LD_NAME(ld_rows_q4_k), LD_NAME(ld_few_q4_k), LD_NAME(ld_rows_of_groups), 0)
 LD_ROWS_OF_GROUPS(q5_k, LD_NAME(ld_rows_q5_k), LD_NAME(ld_few_q5_k), LD_NAME(ld_rows_of_groups), 1)
 #undef LD_ROWS_OF_GROUPS
