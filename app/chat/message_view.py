@@ -151,7 +151,10 @@ class MessageView(QWidget):
     def set_needle(self, needle: str) -> None:
         """Mark a search text."""
         self._needle = needle
-        for view in self.text_views():
+        if self._column is not None:
+            self._column.set_needle(needle)
+        other = self._bubble or self._error
+        for view in () if other is None else other.text_views():
             view.set_needle(needle)
 
     def text_views(self) -> tuple[TextView, ...]:
@@ -160,6 +163,11 @@ class MessageView(QWidget):
             return self._bubble.text_views()
         own = self._error.text_views() if self._error is not None else ()
         return (*(self._column.text_views() if self._column is not None else ()), *own)
+
+    @property
+    def pending(self) -> int:
+        """Blocks of the text that have no widget yet."""
+        return 0 if self._column is None else self._column.pending
 
     def toggle_think(self) -> None:
         """Fold or unfold what the model thought."""

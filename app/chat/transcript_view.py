@@ -239,8 +239,8 @@ class TranscriptView(QAbstractScrollArea):
 
     @property
     def pending(self) -> int:
-        """Formulas and colours that are still being made."""
-        return self._pool.pending
+        """Blocks, formulas and colours that are still being made."""
+        return self._pool.pending + sum(view.pending for view in self._views.values())
 
     def _measure_anew(self) -> None:
         self._column = self.column_rect().width()

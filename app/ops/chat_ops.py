@@ -26,7 +26,7 @@ from app.store import chats
 from app.store.chat_store import ChatStore
 from app.store.rows import ChatRow, MessageRow
 from engine.api.commands import Generate
-from engine.api.events import AnswerOpened, Failed, Finished, PrefillProgress, TokenDelta
+from engine.api.events import AnswerOpened, Failed, Finished, PrefillProgress, Queued, TokenDelta
 from engine.api.values import SamplingParams
 
 T = TypeVar("T")
@@ -72,6 +72,7 @@ class ChatOps(QObject):
     context_used = Signal(object)
     undoable = Signal(object)
     troubled = Signal(object)
+    waits = Signal(str)
 
     def __init__(
         self, store: ChatStore, bridge: EngineBridge, settings: SettingsStore, ui: UiThread, parent: QObject | None = None
@@ -325,10 +326,16 @@ class ChatOps(QObject):
         self.updated.emit(row)
         self.chats_changed.emit()
         op = Op(self._bridge, command)
+        op.on(Queued, lambda _: self._on_queued(live))
         op.on(PrefillProgress, lambda event: self._on_prefill(live, event))
         op.on(AnswerOpened, lambda event: setattr(live, "opening", event.text))
         op.on(TokenDelta, lambda event: self._on_delta(live, event))
         op.success(lambda event: self._on_end(live, event)).failure(lambda event: self._on_end(live, event)).run()
+
+    def _on_queued(self, live: LiveAnswer) -> None:
+        if live.has_begun:  # it was paused in its midst
+            self.figures.emit(live.row.id, None, live.row.figures.n_tokens)
+            self.waits.emit(tr("Chats", "The cache is full: the answer that began last goes on when another one has ended."))
 
     def _on_prefill(self, live: LiveAnswer, event: PrefillProgress) -> None:
         live.note_prompt(event.total)

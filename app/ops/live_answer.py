@@ -45,6 +45,11 @@ class LiveAnswer:
         """Tokens of the context that prompt and answer take so far."""
         return self.row.figures.n_prompt + self.row.figures.n_tokens
 
+    @property
+    def has_begun(self) -> bool:
+        """Whether text has come since it was asked for."""
+        return self._text_began_s is not None
+
     def note_prompt(self, n_prompt: int) -> None:
         """How long the prompt is; that of a continued answer holds the answer so far, which is counted apart."""
         n_prompt = max(0, n_prompt - self.before.n_tokens)

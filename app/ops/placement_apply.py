@@ -43,7 +43,8 @@ class Applied:
 
 
 class PlacementApply(QObject):
-    """progressed(Applying), done(Applied), failed(sentence). `asked`: what was applied last, to compare with what came."""
+    """progressed(Applying), done(Applied), failed(sentence). `asked`: what was applied to the loaded model, to compare with what
+    came; None: nothing was, or it was given up, or the model was loaded otherwise since."""
 
     progressed = Signal(object)
     done = Signal(object)
@@ -137,6 +138,8 @@ class PlacementApply(QObject):
         self._fail(tr("Placement", "Applying was stopped; the model is as it was."))
 
     def _on_engine_changed(self, state: EngineState) -> None:
+        if state.model is None and not self.running:
+            self.asked = None
         if self._loading and state.kind == "loading":
             self.progressed.emit(Applying("load", state.done, state.total))
         elif self._loading and state.loading is None and state.model is None and state.kind != "error":
@@ -149,6 +152,8 @@ class PlacementApply(QObject):
             self._loading = False
             self._end(info.placement)
             self.done.emit(Applied(reloaded=True))
+        else:
+            self.asked = None
 
     def _on_load_failed(self, sentence: str) -> None:
         if self._loading:
@@ -166,5 +171,5 @@ class PlacementApply(QObject):
             self._library.set_used(self._desk.path, None if automatic else applied)
 
     def _fail(self, sentence: str) -> None:
-        self.failure = sentence
+        self.failure, self.asked = sentence, None
         self.failed.emit(sentence)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 
 from PySide6.QtCore import QObject, Signal
 
@@ -88,7 +89,9 @@ class PlacementDesk(QObject):
         self._fix.failed.connect(self.notice)
 
     def _clear(self, opened: Opened | None, applied: Placement | None = None) -> None:
-        """Forgets everything about the model before."""
+        """Forgets everything about the model before; of the same one, as with another context, it keeps what is pinned."""
+        same = opened is not None and self.outline is not None and self.outline.fingerprint == opened.outline.fingerprint
+        pins = self.pins if same else frozenset[CardId]()
         self._opened, self._applied = opened, applied
         self._cards = CardTable()
         self._base: Placement | None = None if opened is None else opened.placement
@@ -99,7 +102,7 @@ class PlacementDesk(QObject):
         self._pending, self._lost = 0, frozenset[Device]()
         self._heat = PlacementHeat()
         self._trials = None if opened is None else PlacementTrials(opened, self._heat)
-        self._history.start(None if opened is None else Draft(opened.placement))
+        self._history.start(None if opened is None else Draft(opened.placement, pins))
 
     # --- what there is -----------------------------------------------------------------------------------------------
 
@@ -220,12 +223,14 @@ class PlacementDesk(QObject):
         self._remake(frozenset(row.device for row in self.devices()))
         self._set_state("ready")
         self._settle()
-        self.pending_changed.emit(0)
+        self.pending_changed.emit(self._pending)  # some may have been edited as soon as it was ready
         self.predicted.emit()
 
     def _on_failed_to_open(self, error: UserFacingError) -> None:
         self._failure = str(error)
+        self._clear(None)
         self._set_state("failed")
+        self.outline_changed.emit()
 
     # --- editing -----------------------------------------------------------------------------------------------------
 
@@ -267,33 +272,28 @@ class PlacementDesk(QObject):
             self._history.step(filled(text, cards_text(len(ids))), replace(draft, pins=pins))
 
     def auto_fit(self) -> None:
-        """Looks for the best placement by the counts that are shown, beside the window; a notice says why there is none."""
+        """Looks for the best placement by the counts that are shown, in the background; what is pinned stays, nothing goes to a
+        device that is gone. A notice says why there is none."""
         opened, trials, draft = self._opened, self._trials, self._history.draft
         if opened is None or trials is None or draft is None or self._state == "applying":
             return
-        counts = dict(self._heat.counts)
+        counts, solver = dict(self._heat.counts), partial(self._worker.solver, opened, self.options, self._lost)
 
         def found(placement: Placement) -> None:
             trials.set_counts(counts)  # so that it is shown as fast as it was found to be
             self.set_placement(placement, tr("Placement", "Auto-fit"))
 
-        self._worker.search(lambda: fitted(opened.solver, draft, counts), found, lambda error: self.notice.emit(str(error)))
+        self._worker.search(lambda: fitted(solver(), draft, counts), found, lambda error: self.notice.emit(str(error)))
 
     def fix(self) -> None:
         """Does what `proposal` says."""
-        found = self.proposal
-        if found is not None:
+        if (found := self.proposal) is not None:
             self.set_placement(found.placement, found.text)
 
     @property
     def proposal(self) -> Fix | None:
         """What would make a placement fit that does not; None: nothing, or it is still looked for."""
         return self._fix.of(self.placement)
-
-    @property
-    def fix_text(self) -> str:
-        """The sentence of the proposal; empty: there is none."""
-        return "" if self.proposal is None else self.proposal.text
 
     def undo(self) -> bool:
         """One step back. False: there is none."""
@@ -364,7 +364,6 @@ class PlacementDesk(QObject):
     # --- how it is done ----------------------------------------------------------------------------------------------
 
     def _on_shown(self, draft: Draft) -> None:
-        """Another draft is the present one."""
         if self._trials is None:
             return
         touched = self._cards.differing(draft)
@@ -384,8 +383,9 @@ class PlacementDesk(QObject):
         if (self._state == "applying" and not ended) or self._prediction is None:
             return
         fits = self._prediction.fits and not any(self._cards.of(device) for device in self._lost)
-        if not fits and self._opened is not None and self.placement is not None:
-            self._fix.look(self._opened.solver, self.placement)
+        if not fits and self._opened is not None and self._history.draft is not None:
+            solver = partial(self._worker.solver, self._opened, self.options, self._lost)
+            self._fix.look(solver, self._history.draft, self._lost)
         self._set_state("ready" if fits else "does not fit")
 
     def _count_pending(self) -> None:

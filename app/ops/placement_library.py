@@ -19,7 +19,7 @@ from app.store.chat_store import ChatStore
 from app.store.placements import PresetRow, RunRow, Subject
 from engine.api.errors import EngineError
 from engine.api.placement_text import ReadPlacement, placement_text, read_placement
-from engine.api.pure import Machine, ModelOutline, Placement, machine_fingerprint, planner_of
+from engine.api.pure import Machine, ModelOutline, Placement, UnitId, machine_fingerprint, planner_of
 from engine.api.values import LoadOptions, Usage
 
 LEAST_TOKENS = 16
@@ -155,4 +155,10 @@ class PlacementLibrary(QObject):
 
 def same_places(a: Placement, b: Placement) -> bool:
     """Whether two placements put everything at the same places, whoever works on it."""
-    return (dict(a.units), a.pools, a.k_type, a.v_type) == (dict(b.units), b.pools, b.k_type, b.v_type)
+    return (a.places, a.pools, _spreads(a), a.k_type, a.v_type) == (b.places, b.pools, _spreads(b), b.k_type, b.v_type)
+
+
+def _spreads(placement: Placement) -> dict[UnitId, object]:
+    """How units lie over nodes of memory, of those that do."""
+    found = ((unit, placement.spread_of(unit)) for unit, _ in placement.spreads)
+    return {unit: spread for unit, spread in found if spread is not None}

@@ -89,9 +89,13 @@ class PlacementMeasure(QObject):
         return self._measured
 
     def start(self, a: Placement, b: Placement, present: Placement, rounds: int) -> None:
-        """Begins. present: as the model lies now, put back in the end."""
+        """Begins. present: as the model lies now, put back in the end. All with the workers that the model has now: where things
+        lie is compared, not who works on them."""
         if self.running:
             return
+        running = self._bridge.state.model
+        if running is not None and running.placement is not None:
+            a, b, present = (replace(one, workers=running.placement.workers) for one in (a, b, present))
         self._sides, self._first, self._plan = (a, b), present, order(rounds)
         self._measured = Measured(total=len(self._plan))
         self._stopping, self._failure = False, ""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, Literal, Protocol, TypeVar
 
@@ -51,8 +51,8 @@ class PlacementPlanner(Protocol):
     def refusal(self, placement: Placement, units: tuple[UnitId, ...], device: Device) -> str:
         """Why units cannot lie on a device, a sentence; empty: they can."""
 
-    def fix(self, placement: Placement) -> tuple[str, Placement] | None:
-        """What to do about one that does not fit, and how it lies then."""
+    def fix(self, placement: Placement, held: Collection[UnitId] = ()) -> tuple[str, Placement] | None:
+        """What to do about one that does not fit, and how it lies then. held: what stays where it is."""
 
     def unit_bytes(self, placement: Placement) -> dict[UnitId, int]:
         """Bytes of every unit, caches and states among them."""

@@ -77,6 +77,39 @@ def misplaced(asked: Placement, found: Placement) -> tuple[Misplaced, ...]:
     return tuple(Misplaced(tuple(units), asked_of, there) for (_, asked_of, there), units in groups.items())
 
 
+def elsewhere(asked: Placement, found: Placement) -> tuple[str, ...]:
+    """A sentence for everything that lies otherwise than it was put: cards, parts on several nodes, copies of hot experts."""
+    names = families(unit for unit, _ in asked.units)
+    told = [_misplaced_text(one, names) for one in misplaced(asked, found)]
+    groups: dict[tuple[Family, tuple[int, ...], tuple[int, ...]], list[int]] = {}
+    for unit, device in asked.units:
+        if found.places.get(unit) == device and asked.spread_of(unit) != found.spread_of(unit):
+            groups.setdefault((names[unit], asked.nodes_of(unit), found.nodes_of(unit)), []).append(unit.layer)
+    for (family, wanted, there), layers in groups.items():
+        text = tr("Placement", "%1 should lie on %2 and lies on %3, or is cut otherwise.")
+        told.append(filled(text, _card_text(family, layers), _nodes_text(wanted), _nodes_text(there)))
+    held = {(pool.layer, pool.gpu, len(pool.experts)) for pool in found.pools if found.pool_of(pool.layer) is not None}
+    missing: dict[Device, list[int]] = {}
+    for pool in asked.pools:
+        if asked.pool_of(pool.layer) is not None and (pool.layer, pool.gpu, len(pool.experts)) not in held:
+            missing.setdefault(pool.gpu, []).append(pool.layer)
+    for gpu, layers in missing.items():
+        text = tr("Placement", "%1 should lie on %2 and are not all there.")
+        told.append(filled(text, _card_text("hot", layers), device_name(gpu)))
+    return tuple(told)
+
+
+def _card_text(family: Family, layers: Sequence[int]) -> str:
+    """`Experts 4–6, 9`."""
+    numbers = sorted(layer for layer in layers if layer >= 0)
+    return f"{family_name(family)} {ranges_text(numbers)}" if numbers else family_name(family)
+
+
+def _nodes_text(nodes: Sequence[int]) -> str:
+    """`NUMA 0, NUMA 1`."""
+    return ", ".join(device_name(Numa(node)) for node in nodes)
+
+
 def sentences(
     asked: Placement | None,
     found: Placement | None,
@@ -88,18 +121,17 @@ def sentences(
     wrong: list[tuple[str, str]] = []
     right: list[tuple[str, str]] = []
     if asked is not None and found is not None:
-        elsewhere = misplaced(asked, found)
-        names = families(unit for unit, _ in asked.units)
-        wrong += [("err", _misplaced_text(one, names)) for one in elsewhere]
-        if not elsewhere:
+        strange = elsewhere(asked, found)
+        wrong += [("err", sentence) for sentence in strange]
+        if not strange:
             right.append(("ok", tr("Placement", "Every card lies where it was put.")))
     wrong += [("warn", sentence) for sentence in fallbacks]
     if not fallbacks:
         right.append(("ok", tr("Placement", "Every device uses its fast kernels.")))
     leaks = [one.sentence for one in trends if one.sentence]
     wrong += [("warn", sentence) for sentence in leaks]
-    if trends and not leaks:
-        minutes = max(1, round(max(one.span_s for one in trends) / 60))
+    minutes = round(max((one.span_s for one in trends), default=0.0) / 60)
+    if minutes and not leaks:  # of the first moments nothing can be said
         right.append(("ok", filled(tr("Placement", "Memory is steady over the last %1 min."), minutes)))
     if off_node_share is not None:
         share = f"{100 * off_node_share:.1f}"
@@ -112,12 +144,8 @@ def sentences(
 
 
 def _misplaced_text(one: Misplaced, names: Mapping[UnitId, Family]) -> str:
-    kind = family_name(names[one.units[0]])
-    layers = sorted(unit.layer for unit in one.units if unit.layer >= 0)
-    where = f" {ranges_text(layers)}" if layers else ""
-    return filled(
-        tr("Placement", "%1 should lie on %2 and lies on %3."), kind + where, device_name(one.asked), device_name(one.found)
-    )
+    what = _card_text(names[one.units[0]], [unit.layer for unit in one.units])
+    return filled(tr("Placement", "%1 should lie on %2 and lies on %3."), what, device_name(one.asked), device_name(one.found))
 
 
 def ranges_text(numbers: Sequence[int]) -> str:

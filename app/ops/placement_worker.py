@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from app.bridge.ui_thread import UiThread
@@ -12,7 +12,7 @@ from app.errors import UserFacingError
 from app.ops.placement_cards import Family, families
 from app.ops.placement_planning import MakePlanner, PlacementPlanner
 from engine.api.errors import EngineError
-from engine.api.pure import Machine, ModelOutline, Placement, Prediction, UnitFacts, UnitId
+from engine.api.pure import Device, Gpu, Machine, ModelOutline, Placement, Prediction, UnitFacts, UnitId
 from engine.api.values import LoadOptions
 
 T = TypeVar("T")
@@ -65,6 +65,13 @@ class PlacementWorker:
             return Opened(outline, machine, planner, solver, first, planner.estimate(first), facts, families(facts))
 
         self._run(read, success, failure)
+
+    def solver(self, opened: Opened, options: LoadOptions, lost: Collection[Device]) -> PlacementPlanner:
+        """Who searches: on the machine without the GPUs that are gone, though it may still list them. For the worker."""
+        if not lost:
+            return opened.solver
+        left = tuple(one for one in opened.machine.gpus if Gpu(one.index) not in lost)
+        return self._make_planner(opened.outline, options, replace(opened.machine, gpus=left))
 
     def search(self, work: Callable[[], T], success: Callable[[T], None], failure: Failure) -> None:
         """Runs what takes a while, for the model that is open now."""

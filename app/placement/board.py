@@ -6,6 +6,7 @@ It shows what the desk says and asks the desk for what the user wants; it never 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from itertools import pairwise
 
 from PySide6.QtCore import QPoint, Qt, Signal
 from PySide6.QtGui import QAccessible, QAccessibleAnnouncementEvent, QKeyEvent
@@ -43,6 +44,7 @@ class PlacementBoard(QWidget):
         self._desk = desk
         self._columns = PlacementColumns(desk, self)
         self._widgets: dict[Device, DeviceColumn] = {}
+        self._before: QWidget | None = None
         self._keys: dict[BoardKey, Callable[[CardList | None], object]] = {
             "auto fit": lambda _list: self._desk.auto_fit(),
             "expand": self._toggle_group,
@@ -162,8 +164,19 @@ class PlacementBoard(QWidget):
             self._widgets[device.device] = column
         self.drag.leave()
         self._scroll.setWidget(inner)
+        self._order_tabs()
         self.selection.set_lists(self.lists())
         self._show()
+
+    def tab_after(self, before: QWidget) -> None:
+        """Tab comes from that widget, in the same window, to the columns where they stand, and not behind all there is."""
+        self._before = before
+        self._order_tabs()
+
+    def _order_tabs(self) -> None:
+        stops = [stop for column in self._widgets.values() for stop in column.tab_stops()]
+        for previous, stop in pairwise([self._before, *stops] if self._before is not None else stops):
+            QWidget.setTabOrder(previous, stop)
 
     def _show(self, _what: object = None) -> None:
         """Figures of all columns, as they are or as a drag would make them."""

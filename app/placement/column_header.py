@@ -90,6 +90,10 @@ class ColumnHeader(QWidget):
             self.height_changed.emit()
         self.update()
 
+    def buttons(self) -> tuple[QWidget, ...]:
+        """Those it has, shown or not."""
+        return (self._button,) if self.workers is None else (self.workers, self._button)
+
     def wanted_height(self) -> int:
         """With a note and a button, where there are any."""
         height = BASE

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from PySide6.QtCore import QSignalBlocker, Qt, Signal
-from PySide6.QtGui import QGuiApplication, QTextOption
+from PySide6.QtGui import QFont, QGuiApplication, QTextOption
 from PySide6.QtWidgets import QHBoxLayout, QPlainTextEdit, QWidget
 
 from app import theme
@@ -21,15 +21,17 @@ _TEXT_HEIGHT, _PASTE_HEIGHT = 190, 96
 
 @dataclass(frozen=True, slots=True)
 class Equivalent:
-    """The placement for one tool; notes: what cannot be said there, a sentence each."""
+    """The placement for one tool; notes: what cannot be said there, a sentence each. file_name: of a file with it, empty: of a
+    placement."""
 
     tool: str
     text: str
     notes: tuple[str, ...] = ()
+    file_name: str = ""
 
 
 class CommandPane(Pane):
-    """import_requested(text), save_requested, open_requested. What is shown is copied as it stands."""
+    """import_requested(text), save_requested, open_requested. What is shown is copied and saved as it stands."""
 
     import_requested = Signal(str)
     save_requested = Signal()
@@ -61,7 +63,7 @@ class CommandPane(Pane):
     def _editor(name: str, height: int) -> QPlainTextEdit:
         editor = QPlainTextEdit()
         editor.setAccessibleName(name)
-        editor.setFont(theme.font(12, mono=True))
+        editor.setFont(_font())
         editor.setFixedHeight(height)
         editor.setTabChangesFocus(True)
         editor.setWordWrapMode(QTextOption.WrapMode.WrapAnywhere)
@@ -159,4 +161,11 @@ class CommandPane(Pane):
 
     def _restyle(self) -> None:
         for editor in (self.text, self.paste):
-            editor.setFont(theme.font(12, mono=True))
+            editor.setFont(_font())
+
+
+def _font() -> QFont:
+    """Character by character: a ligature would show `.=` of a pattern as something that cannot be typed."""
+    font = theme.font(12, mono=True)
+    font.setFeature(QFont.Tag("calt"), 0)
+    return font

@@ -74,6 +74,10 @@ class DeviceColumn(QWidget):
         elif buffers:
             self.update(0, self.height() - _FOOT, self.width(), _FOOT)
 
+    def tab_stops(self) -> tuple[QWidget, ...]:
+        """What takes the keyboard, in order."""
+        return (*self.head.buttons(), self.cards)
+
     # Over the head and the foot as over the cards: the whole column is the device.
 
     def dragEnterEvent(self, event: QDragEnterEvent) -> None:

@@ -68,7 +68,7 @@ def over() -> QWidget:
     stage.load()
     stage.count_experts()
     stage.desk.move(_experts(3, 4, 5, 6), Gpu(1))
-    stage.settle(lambda: bool(stage.desk.fix_text))
+    stage.settle(lambda: stage.desk.proposal is not None)
     return PlacementFrame(stage)
 
 
@@ -108,6 +108,7 @@ def device_lost() -> QWidget:
     stage = PlacementStage()
     stage.load()
     stage.desk.set_lost(frozenset({Gpu(1)}))
+    stage.settle(lambda: stage.desk.proposal is not None)
     return PlacementFrame(stage)
 
 
@@ -129,6 +130,17 @@ def _with_pane(pane: str) -> Callable[[], QWidget]:
     return screen
 
 
+def longer_context() -> QWidget:
+    """What four times the context costs."""
+    frame = _with_pane("context")()
+    assert isinstance(frame, PlacementFrame)
+    pane = frame.stage.page.context
+    frame.stage.settle(lambda: pane.slider.maximum() > 0)
+    frame.stage.controller.context.propose(131_072)
+    frame.stage.settle(lambda: not pane.take.isHidden())
+    return frame
+
+
 PLACEMENT: Mapping[str, Callable[[], QWidget]] = {
     "placement": placement,
     "placement_none": nothing,
@@ -139,7 +151,7 @@ PLACEMENT: Mapping[str, Callable[[], QWidget]] = {
     "placement_failed": failed,
     "placement_device_lost": device_lost,
     "placement_dense": dense,
-    "placement_context": _with_pane("context"),
+    "placement_context": longer_context,
     "placement_compare": _with_pane("compare"),
     "placement_check": _with_pane("check"),
     "placement_command": _with_pane("command"),

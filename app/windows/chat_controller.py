@@ -106,6 +106,7 @@ class ChatController(QObject):
         chats.context_used.connect(self._on_context)
         chats.undoable.connect(self.undoable)
         chats.troubled.connect(self._on_trouble)
+        chats.waits.connect(self.notice)
         self._models.ready.connect(self._on_model_ready)
         self._bridge.state_changed.connect(self._on_state)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 from PySide6.QtCore import QObject, QTimer, Signal
 
@@ -13,10 +14,22 @@ from app.widgets.format import count_text
 from app.windows.placement_figures import sentence_case
 from app.windows.placement_parts import PlacementParts
 from engine.api.errors import EngineError
+from engine.api.interchange import Settings
 from engine.api.pure import equivalent_commands
 
 SETTLE_MS = 120
 """After a change; writing rules for a large model takes a few milliseconds, which a drag shall not pay."""
+
+
+FILES = {
+    "llama.cpp": "{model}.llama.sh",
+    "ik": "{model}.ik.sh",
+    "ktransformers": "{model}.yaml",
+    "sglang": "{model}.kt.sh",
+    "config": "config.json",
+    "script": "run-{model}.sh",
+}
+"""What a file with the words of each tool is called."""
 
 
 class PlacementCommands(QObject):
@@ -48,13 +61,20 @@ class PlacementCommands(QObject):
         if not self._shown or placement is None or outline is None:
             return
         options = replace(self._desk.options, n_ctx=self._desk.n_ctx)
-        found = [Equivalent(one.label, one.text, one.notes) for one in equivalent_commands(placement, outline, options)]
+        stem = Path(outline.info.path).stem
+        found = [
+            Equivalent(one.label, one.text, one.notes, FILES[one.tool].format(model=stem))
+            for one in equivalent_commands(placement, outline, options)
+        ]
         found.append(Equivalent(tr("Placement", "Layerdeck file"), self._parts.library.text_of(placement)))
         self._page.command.show_equivalents(found)
 
     def take(self, text: str) -> None:
         """Edits what another tool's command means here."""
         if self._desk.outline is None:
+            return
+        if self._desk.state == "applying":
+            self._page.command.say([tr("Placement", "The placement is being applied; wait for it to finish.")], "err")
             return
         try:
             found = self._parts.library.read(text)
@@ -67,8 +87,22 @@ class PlacementCommands(QObject):
         if n_ctx and n_ctx != self._desk.n_ctx:
             text = tr("Placement", "It also asks for a context of %1 tokens; choose it under Plan the context.")
             sentences.append(filled(text, count_text(n_ctx)))
-        self._page.command.say(sentences, "text2")
+        self._page.command.say([*sentences, *not_taken(found.settings)], "text2")
 
     def _on_predicted(self) -> None:
         if self._shown:
             self._timer.start()
+
+
+def not_taken(said: Settings) -> list[str]:
+    """What a command says of loading that is no part of a placement, beside the context, a sentence each."""
+    found = []
+    own = replace(said, n_ctx=None, k_type=None, v_type=None, overrides=()).words()
+    if own:
+        text = tr("Placement", "It also says %1, which is no part of a placement; set it in the engine's settings.")
+        found.append(filled(text, " ".join(own)))
+    if said.overrides:
+        keys = ", ".join(f"{key} = {value}" for key, value in said.overrides)
+        text = tr("Placement", "It uses %1 in place of what the file says; that can be done from the command line alone.")
+        found.append(filled(text, keys))
+    return found

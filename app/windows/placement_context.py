@@ -6,13 +6,14 @@ from PySide6.QtCore import QObject, QTimer, Signal
 
 from app.errors import UserFacingError
 from app.i18n import filled, tr
+from app.ops.placement_planning import DeskState
 from app.placement.context_pane import ContextView, context_sizes
 from app.placement.facts import Fact
 from app.placement.placement_page import PlacementPage
 from app.widgets.format import bytes_text, count_text, short_count
 from app.windows.placement_parts import PlacementParts
 from engine.api.errors import EngineError
-from engine.api.pure import ContextPlan, Placement, Planner, planner_of
+from engine.api.pure import ContextPlan, Placement, Planner, UnitId, planner_of
 
 SETTLE_MS = 120
 
@@ -40,6 +41,7 @@ class PlacementContext(QObject):
         page.context.chosen.connect(self._on_chosen)
         page.context.take_requested.connect(self._on_take_requested)
         self._desk.outline_changed.connect(self._on_outline_changed)
+        self._desk.state_changed.connect(self._on_state)
         self._desk.predicted.connect(self._on_predicted)
 
     def set_shown(self, shown: bool) -> None:
@@ -94,11 +96,14 @@ class PlacementContext(QObject):
         outline, machine = self._desk.outline, self._desk.machine
         self._plan, self._failure, self._wanted = None, "", self._desk.n_ctx
         self._planner = None if outline is None or machine is None else planner_of(outline, self._desk.options, machine)
-        taken, self._taken = self._taken, None
-        if taken is not None and outline is not None:
-            self._desk.set_placement(taken, tr("Placement", "Make room for the context"))
         self._take_proposed()
         self.refresh()
+
+    def _on_state(self, state: DeskState) -> None:
+        """What was taken is edited as soon as the model is open with the longer context."""
+        if self._taken is not None and state in ("ready", "does not fit", "failed"):
+            taken, self._taken = self._taken, None
+            self._desk.set_placement(taken, tr("Placement", "Make room for the context"))
 
     def _on_predicted(self) -> None:
         self._plan = None
@@ -111,10 +116,11 @@ class PlacementContext(QObject):
         if self._busy or not self._shown or planner is None or placement is None or not n_ctx or not self._parts.ui.is_open:
             return
         self._busy = True
+        held = frozenset(one for one in self._desk.pins if isinstance(one, UnitId))
 
         def plan() -> ContextPlan:
             try:
-                return planner.context(placement, n_ctx)
+                return planner.context(placement, n_ctx, held)
             except EngineError as error:
                 raise UserFacingError(str(error)) from error
 

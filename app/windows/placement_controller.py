@@ -67,6 +67,7 @@ class PlacementController(PageController):
         self.pools = PlacementPools(parts, self.page, self)
         self.preview = PlacementPreview(parts.desk, self)
         self._connect()
+        self.board.tab_after(self.page.filters.field)
         self._refresh()
 
     def _connect(self) -> None:
@@ -289,7 +290,8 @@ class PlacementController(PageController):
 
     def _show_header(self) -> None:
         header, desk = self.page.header, self.desk
-        header.set_history(desk.undo_text, desk.redo_text)
+        steps = ("", "") if desk.state == "applying" else (desk.undo_text, desk.redo_text)
+        header.set_history(*steps)
         header.set_fit_enabled(desk.outline is not None and desk.state in ("ready", "does not fit"))
         self.menus.show()
         if self._parts.apply.can_move():

@@ -14,7 +14,7 @@ from app.bridge.throttle import Throttle
 from app.i18n import filled, tr
 from app.ops.placement_cards import Card, CardId, HotSet, family_name
 from app.ops.placement_measure import prompt_of
-from app.ops.placement_planning import device_name, nodes_text
+from app.ops.placement_planning import DeskState, device_name, nodes_text
 from app.ops.placement_truth import ranges_text
 from app.placement.board import PlacementBoard
 from app.placement.facts import Fact
@@ -57,6 +57,7 @@ class PlacementInspector(QObject):
         inspector = page.inspector
         board.selection_changed.connect(self._on_selection_changed)
         self._desk.predicted.connect(self.refresh)
+        self._desk.state_changed.connect(self.refresh)  # while it is being applied nothing can be moved
         self._desk.outline_changed.connect(self._on_outline_changed)
         self._desk.heat_changed.connect(self.refresh)
         parts.bridge.happened.connect(self._on_event)
@@ -134,7 +135,7 @@ class PlacementInspector(QObject):
         self._layer = None
         self.refresh()
 
-    def refresh(self) -> None:
+    def refresh(self, _state: DeskState | None = None) -> None:
         """Shows what is selected, else the model."""
         if self._desk.outline is None or self._desk.placement is None:
             self._page.inspector.show_selection(Selection(tr("Placement", "Nothing selected")))

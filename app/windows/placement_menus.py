@@ -28,7 +28,7 @@ class PlacementMenus(QObject):
         self._chosen = ""
         page.header.preset_clicked.connect(lambda: self._popup(self.preset_menu(), page.header.preset))
         page.header.machine_clicked.connect(lambda: self._popup(self.machine_menu(), page.header.machine))
-        page.command.save_requested.connect(self.export_file)
+        page.command.save_requested.connect(self.save_shown)
         page.command.open_requested.connect(self.import_file)
         parts.library.presets_changed.connect(self.show)
         parts.library.failed.connect(self.notice)
@@ -53,7 +53,8 @@ class PlacementMenus(QObject):
         if self._is_default(placement):
             return self.automatic
         if not self._desk.pending:
-            return tr("Placement", "Own placement")
+            known = self._parts.library.default is not None or self._desk.applied is None
+            return tr("Placement", "Own placement") if known else tr("Placement", "Loaded")
         return filled(tr("Placement", "%1, edited"), self._chosen or self._base_name())
 
     def _is_default(self, placement: Placement) -> bool:
@@ -138,6 +139,15 @@ class PlacementMenus(QObject):
             name = f"{Path(outline.info.path).stem}.placement.json"
             self._file_dialog(tr("Placement", "Export the placement"), self.write_file, save_as=name)
 
+    def save_shown(self) -> None:
+        """Asks where the words of the tool that is shown shall be written."""
+        shown = self._page.command.shown()
+        if shown is None or not shown.file_name:
+            self.export_file()
+        else:
+            title = tr("Placement", "Save as a file")
+            self._file_dialog(title, lambda path: self._write(path, shown.text), save_as=shown.file_name)
+
     def import_file(self) -> None:
         """Asks for a file with a placement, or with another tool's flags."""
         if self._desk.outline is not None:
@@ -146,10 +156,14 @@ class PlacementMenus(QObject):
     def write_file(self, path: str) -> None:
         """Writes the placement."""
         placement = self._desk.placement
-        if placement is None:
-            return
+        if placement is not None:
+            self._write(path, self._parts.library.text_of(placement))
+
+    def _write(self, path: str, text: str) -> None:
         try:
-            Path(path).write_text(self._parts.library.text_of(placement), encoding="utf-8")
+            Path(path).write_text(text, encoding="utf-8")
+            if text.startswith("#!"):
+                Path(path).chmod(Path(path).stat().st_mode | 0o111)
         except OSError as error:
             self.notice.emit(filled(tr("Placement", "%1 cannot be written (%2); choose another folder."), path, error.strerror))
         else:

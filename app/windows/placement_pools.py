@@ -12,7 +12,7 @@ from app.widgets.format import count_text
 from app.windows.placement_figures import sentence_case, whole_rate
 from app.windows.placement_parts import PlacementParts
 from engine.api.commands import ComparePools, UsePools
-from engine.api.events import Event, ModelUnloaded, PoolsCompared, PoolStats
+from engine.api.events import Event, ModelReady, ModelUnloaded, PoolsCompared, PoolStats
 
 N_SIGMA = 2.0
 """A gain smaller than twice its standard error is no gain."""
@@ -30,25 +30,28 @@ class PlacementPools(QObject):
         self._result = ""
         self._comparing = False
         parts.bridge.happened.connect(self._on_event)
+        parts.desk.outline_changed.connect(self.refresh)
         self._view.mode_chosen.connect(self._on_mode_chosen)
         self._view.compare_requested.connect(self._on_compare_requested)
 
     def _on_event(self, event: Event) -> None:
         match event:
             case PoolStats():
-                self._stats = event
+                if self._comparing and not event.comparing:
+                    self._result = ""  # given up: another mode was chosen, or the placement has changed
+                self._stats, self._comparing = event, event.comparing
             case PoolsCompared():
                 self._comparing, self._result = False, compared_text(event)
-            case ModelUnloaded():
+            case ModelUnloaded() | ModelReady():
                 self._stats, self._comparing, self._result = None, False, ""
             case _:
                 return
         self.refresh()
 
     def refresh(self) -> None:
-        """Shows what is known, nothing where the model has no pools."""
-        stats = self._stats
-        if stats is None or not stats.layers:
+        """Shows what is known, nothing where the model has no pools or another one is planned."""
+        stats, model = self._stats, self._parts.bridge.state.model
+        if stats is None or not stats.layers or model is None or model.path != self._parts.desk.path:
             self._view.show_state(None)
             return
         self._view.show_state(PoolState(stats_text(stats), stats.mode, self._result, self._comparing))

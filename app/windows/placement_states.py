@@ -81,6 +81,7 @@ class PlacementStates(QObject):
 
     def _show_strip(self) -> None:
         strip, desk = self._page.strip, self.desk
+        fix = "" if desk.proposal is None else desk.proposal.text
         lost = [row for row in desk.devices() if row.lost and desk.cards_of(row.device)]
         if self._parts.apply.failure and not self._parts.apply.running:
             again = tr("Placement", "Load again with it") if self._parts.apply.can_move() else ""
@@ -92,9 +93,9 @@ class PlacementStates(QObject):
         elif lost:
             names = ", ".join(row.name for row in lost)
             text = filled(tr("Placement", "%1 is gone. Move its cards to another device to apply."), names)
-            strip.show_notice(text, "warn", desk.fix_text, tr("Placement", "Auto-fit"))
+            strip.show_notice(text, "warn", fix, tr("Placement", "Auto-fit"))
         elif desk.state == "does not fit" and desk.prediction is not None:
-            strip.show_notice(over_sentence(desk.prediction), "err", desk.fix_text, tr("Placement", "Auto-fit"))
+            strip.show_notice(over_sentence(desk.prediction), "err", fix, tr("Placement", "Auto-fit"))
         elif not self._parts.machine.is_this and desk.outline is not None:
             text = filled(tr("Placement", "Planned for %1. It can be exported, not loaded here."), self._parts.machine.name)
             strip.show_notice(text, "accent", tr("Placement", "This machine"))

@@ -134,7 +134,8 @@ class WatchExperts:
 
 @dataclass(frozen=True, slots=True)
 class UsePools:
-    """What the pools of experts on GPUs do from the next step on, see `PoolMode`; promotion that switched itself off begins anew.
+    """What the pools of experts on GPUs do from the next step on, see `PoolMode`; promotion that switched itself off begins anew,
+    a comparison under way is given up.
 
     Events: PoolStats.
     """
@@ -147,8 +148,9 @@ class UsePools:
 class ComparePools:
     """Decodes blocks of n_block tokens in turn with and without `mode`, as answers go on, until n_pairs of each are there.
 
-    mode: `promote` is compared with `keep`, `keep` with `off`. Ends at once.
-    Events, as answers go on: PoolsCompared, then the pools are as they were before.
+    mode: `promote` is compared with `keep`, `keep` with `off`; promotion promotes then even if it had switched itself off. Ends
+    at once.
+    Events: PoolStats; as answers go on PoolsCompared, then the pools are as they were before.
     """
 
     request_id: RequestId

@@ -50,7 +50,7 @@ class ModelUnloaded:
 
 @dataclass(frozen=True, slots=True)
 class Queued:
-    """The request waits behind `ahead` others."""
+    """The request waits behind `ahead` others: when it comes, and when it is paused for lack of room in the cache."""
 
     request_id: RequestId
     ahead: int
@@ -139,9 +139,10 @@ class LayerPool:
 
 @dataclass(frozen=True, slots=True)
 class PoolStats:
-    """What pools of experts have done since the model was loaded, in all layers and in each.
+    """What pools of experts have done since they were filled, in all layers and in each; no layers: the model has none.
 
-    switched_off: promotion has ended itself, since it brought less than it cost; why: in one sentence.
+    switched_off: promotion has ended itself, since it brought less than it cost; why: in one sentence. comparing: a comparison
+    that was asked for goes on; where it no longer does and PoolsCompared did not come, it was given up.
     """
 
     request_id: RequestId
@@ -152,6 +153,7 @@ class PoolStats:
     mode: PoolMode
     switched_off: bool = False
     why: str = ""
+    comparing: bool = False
 
     @property
     def hit_rate(self) -> float | None:

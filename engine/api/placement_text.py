@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from engine.api.interchange import Settings, import_rules
+from engine.api.interchange import Settings
 from engine.api.pure import Machine, ModelOutline, Placement
 from engine.api.values import LoadOptions
-from engine.placement.file import MARK, to_json
-from engine.placement.over_nodes import over_nodes
-from engine.placement.source import read_source, resolve_source
+from engine.estimate.calibration import load_calibration, node_gbps
+from engine.hardware.user_data import user_data_dir
+from engine.placement.file import has_units, rules_of, to_json
+from engine.placement.interchange.parsed import parse
+from engine.placement.source import is_placement_file, on_machine, parse_kept, read_source, resolve_source
 
 __all__ = ["ReadPlacement", "placement_text", "read_placement"]
 
@@ -36,11 +38,16 @@ def read_placement(text: str, outline: ModelOutline, options: LoadOptions, machi
     Raises:
         PlacementError: it means none; one sentence. InvalidRequest: threads that no team can have.
     """
+    where, model = "the placement", outline.model
     if "\n" not in text and not text.lstrip().startswith("{"):
-        text, _ = read_source(text)
-    if f'"{MARK}"' in text and '"layerdeck"' in text:
-        model = outline.model
+        text, where = read_source(text)
+    parsed = None if is_placement_file(text) else parse(text, where)
+    if parsed is None and not has_units(text, where) and (rules := rules_of(text, where)) is not None:
+        parsed = parse_kept(rules, where)
+    if parsed is None:
         found = resolve_source(text, model.spec, model.graph, model.file, machine.gpus, options, machine.node_numbers)
-        return ReadPlacement(found.placement, (*found.differences, *found.notes), found.settings)
-    found = import_rules(text, outline, machine, options)
-    return ReadPlacement(over_nodes(found.placement, machine), (*found.differences, *found.notes), found.settings)
+        return ReadPlacement(found.placement, (*found.differences, *found.notes))
+    found = parsed.resolve(model.spec, model.graph, model.file, machine.gpus, options)
+    found = on_machine(found, machine, node_gbps(load_calibration(user_data_dir(), machine), machine))
+    notes = (*found.differences, *found.notes, *parsed.remarks)
+    return ReadPlacement(found.placement, tuple(dict.fromkeys(notes)), found.settings)

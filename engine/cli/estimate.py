@@ -13,12 +13,13 @@ from engine.cli.model import read_model
 from engine.cli.options import add_json_option, add_load_options, load_options
 from engine.cli.output import note, write_json, write_text
 from engine.errors import InvalidRequest
+from engine.estimate.calibration import node_gbps
 from engine.estimate.chunks import with_longer_chunk
 from engine.hardware.machine import this_machine
 from engine.hardware.machine_file import read_machine
 from engine.placement.file import to_json
 from engine.placement.pools import pools_to_json
-from engine.placement.source import resolve_source
+from engine.placement.source import resolve_here
 
 OWNERS = ("weights", "derived", "kv", "kept_windows", "state", "workspace", "other")
 
@@ -50,15 +51,8 @@ def run_estimate(args: argparse.Namespace) -> int:
     if not args.placement:
         placement = planner.default()
     else:
-        found = resolve_source(
-            args.placement,
-            model.spec,
-            model.graph,
-            model.file,
-            planner.machine.gpus,
-            planner.options,
-            planner.machine.node_numbers,
-        )
+        rates = node_gbps(planner.calibration, planner.machine)
+        found = resolve_here(args.placement, model.spec, model.graph, model.file, planner.machine, planner.options, rates)
         placement = found.placement
         for sentence in (*found.differences, *found.notes):
             note(sentence)

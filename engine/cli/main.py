@@ -79,6 +79,10 @@ def _run(name: str, argv: Sequence[str]) -> int:
     except SystemExit as stop:
         return int(stop.code or 0)
     try:
+        if getattr(args, "placement", ""):
+            from engine.cli.rules import take_settings
+
+            take_settings(args)
         code = run(args)
         sys.stdout.flush()
         return code

@@ -50,7 +50,8 @@ def add_load_options(parser: argparse.ArgumentParser) -> None:
         "--placement",
         default="",
         metavar="P",
-        help="what lies where: a placement file, rules of another tool, or flags in quotation marks, e.g. '-ngl 99 -ot exps=CPU'",
+        help="what lies where: a placement file, rules of another tool, or flags in quotation marks, e.g. '-ngl 99 -ot exps=CPU'"
+        "; context, threads, batch and keys that rules name count where no option here does",
     )
     parser.add_argument(
         "--stream-experts",

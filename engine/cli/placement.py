@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 
 from engine.arch.registry import build_spec
@@ -15,7 +16,17 @@ from engine.graph.build import build_graph
 from engine.hardware.gpus import GpuInfo, find_gpus
 from engine.hardware.machine import this_machine
 from engine.hardware.machine_file import read_machine
-from engine.placement.file import Rules, architecture_in, has_units, places_in, pools_in, rules_of, rules_to_json, to_json
+from engine.placement.file import (
+    Rules,
+    architecture_in,
+    has_units,
+    n_spread_in,
+    places_in,
+    pools_in,
+    rules_of,
+    rules_to_json,
+    to_json,
+)
 from engine.placement.flags import LlamaFlags, to_text
 from engine.placement.interchange.equivalents import WRITERS, written_of
 from engine.placement.interchange.parsed import TOOLS, Parsed, parse, without_secrets
@@ -23,7 +34,7 @@ from engine.placement.interchange.written import Text, Written
 from engine.placement.options import LoadOptions
 from engine.placement.placement import Placement, plan_workers
 from engine.placement.resolution import Resolution
-from engine.placement.source import is_placement_file, parse_kept, read_source, resolve_source
+from engine.placement.source import is_placement_file, on_machine, parse_kept, read_source, resolve_source
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -75,11 +86,11 @@ def _resolved(args: argparse.Namespace, text: str, where: str, parsed: Parsed | 
     file = read_gguf(args.model)
     spec = build_spec(file)
     graph, gpus = build_graph(spec), _gpus(args.machine, parsed)
+    machine = this_machine() if args.machine is None else read_machine(args.machine)
     if parsed is None:
-        machine = this_machine() if args.machine is None else read_machine(args.machine)
         found = resolve_source(text, spec, graph, file, gpus, LoadOptions(), machine.node_numbers)
         return found, to_json(found.placement, spec, rules_of(text, where))
-    found = parsed.resolve(spec, graph, file, gpus, LoadOptions())
+    found = on_machine(parsed.resolve(spec, graph, file, gpus, LoadOptions()), machine)
     named = _cache_types(parsed) != (None, None)
     return found, to_json(found.placement, spec, _rules(parsed), types=named)
 
@@ -145,9 +156,11 @@ def _text_of(args: argparse.Namespace, text: str, where: str) -> Text:
         model = Described(file, spec, build_graph(spec))
         units, k_type, v_type = places_in(text, where)
         placement = Placement(units, k_type, v_type, plan_workers(0), pools_in(text, where))
-        return WRITERS[args.to](written_of(placement, model, None))
-    units, k_type, v_type = places_in(text, where)
-    return WRITERS[args.to](Written(units, k_type, v_type, pools_in(text, where), architecture_in(text, where)))
+        written = written_of(placement, model, None)
+    else:
+        units, k_type, v_type = places_in(text, where)
+        written = Written(units, k_type, v_type, pools_in(text, where), architecture_in(text, where))
+    return WRITERS[args.to](replace(written, n_spread=n_spread_in(text, where)))
 
 
 def _write(out: Path | None, text: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from engine.arch.units import UnitId, UnitKind
@@ -13,6 +13,8 @@ from engine.placement.differences import layer_list
 from engine.placement.placement import Device, Gpu, Numa, Placement
 
 _LAYER: tuple[UnitKind, ...] = ("mixer", "kv", "state", "ffn", "shared", "experts")
+_WHOLE: tuple[tuple[UnitKind, str], ...] = (("embed", "the embedding"), ("head", "the output"))
+_WITH_MIXER: tuple[UnitKind, ...] = ("kv", "state")
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,29 +26,36 @@ class Move:
 
 
 def find_move(
-    estimator: Estimator, placement: Placement, device: Device, missing: int, judge: Judge | None = None
+    estimator: Estimator,
+    placement: Placement,
+    device: Device,
+    missing: int,
+    judge: Judge | None = None,
+    held: Collection[UnitId] = (),
 ) -> Move | None:
     """The smallest move that frees `missing` bytes on the device and fills no other beyond its capacity; None: there is none.
 
-    Experts go first, of as few layers as will do, the last of the device; then whole layers, the first. They go to the CPU, or to
-    a GPU that has room. judge: what estimates, in place of the estimator itself.
+    Experts go first, of as few layers as will do, the last of the device; then whole layers, the first; then all there is. They
+    go to the CPU, or to a GPU that has room. judge: what estimates, in place of the estimator itself. held: units that stay
+    where they are.
     """
     judge = judge or estimator.estimate
     before = judge(placement).of(device).used
-    sizes = estimator.unit_bytes(placement)
+    sizes, n_here = estimator.unit_bytes(placement), sum(where == device for _, where in placement.units)
     machine = estimator.machine
     others: list[Device] = [*(Numa(one.node) for one in machine.nodes), *(Gpu(one.index) for one in machine.gpus)]
     for target in others:
         if target == device:
             continue
-        for units in _choices(placement, device):
-            if sum(sizes[unit] for unit in units) < missing:
-                continue  # too little to be worth an estimate
+        for units in _choices(placement, device, held):
+            if len(units) < n_here and sum(sizes[unit] for unit in units) < missing:
+                continue  # too little to be worth an estimate; where nothing stays, what a device needs for itself is free too
             there = moved(placement, dict.fromkeys(units, target))
             after = judge(there)
             if after.of(target).over:
                 break
-            if before - after.of(device).used >= missing:
+            left = next((one.used for one in after.devices if one.device == device), 0)  # not listed: neither used nor there
+            if before - left >= missing:
                 return Move(there, f"move {_named(units)} to {_called(target, estimator)}")
     return None
 
@@ -70,9 +79,10 @@ def _called(device: Device, estimator: Estimator) -> str:
     return "the CPU" if isinstance(device, Numa) and len(estimator.machine.nodes) == 1 else str(device)
 
 
-def _choices(placement: Placement, device: Device) -> Iterator[tuple[UnitId, ...]]:
-    """Sets of units of the device that could go, each larger than the one before."""
-    here = [unit for unit, where in placement.units if where == device]
+def _choices(placement: Placement, device: Device, held: Collection[UnitId]) -> Iterator[tuple[UnitId, ...]]:
+    """Sets of units of the device that could go, each larger than the one before. A cache is held with its attention."""
+    fast = {*held, *(UnitId(kind, unit.layer) for unit in held if unit.kind == "mixer" for kind in _WITH_MIXER)}
+    here = [unit for unit, where in placement.units if where == device and unit not in fast]
     experts = sorted((unit for unit in here if unit.kind == "experts"), key=lambda unit: -unit.layer)
     for n in range(1, len(experts) + 1):
         yield tuple(experts[:n])
@@ -83,6 +93,7 @@ def _choices(placement: Placement, device: Device) -> Iterator[tuple[UnitId, ...
             *(unit for unit in here if unit.layer in gone and unit.kind in _LAYER),
             *(one for one in experts if one.layer not in gone),
         )
+    yield tuple(here)
 
 
 def _named(units: tuple[UnitId, ...]) -> str:
@@ -91,4 +102,5 @@ def _named(units: tuple[UnitId, ...]) -> str:
     parts = [f"the experts of {layer_list(experts)}"] if experts else []
     if layers:
         parts.append(layer_list(layers))
+    parts += [name for kind, name in _WHOLE if any(unit.kind == kind for unit in units)]
     return " and ".join(parts)

@@ -3,7 +3,7 @@ nothing, and holds no state but what it has worked out before."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 
 from engine.arch.units import UnitId
@@ -230,14 +230,14 @@ class Planner:
         strange = next((unit for unit in chosen if unit not in known), None)
         return "" if strange is None else f"This model has no {strange}."
 
-    def fix(self, placement: Placement) -> tuple[str, Placement] | None:
+    def fix(self, placement: Placement, held: Collection[UnitId] = ()) -> tuple[str, Placement] | None:
         """What to do so that a placement that does not fit does, as an imperative, and the placement after it; None: it fits, or
-        nothing helps."""
+        nothing helps. held: units that stay where they are."""
         sentences: list[str] = []
         there, found = placement, self._quickly(placement)
         while not found.fits and len(sentences) < len(found.devices):
             worst = found.limit
-            move = find_move(self.estimator, there, worst.device, worst.over, self._quickly)
+            move = find_move(self.estimator, there, worst.device, worst.over, self._quickly, held)
             if move is None:
                 return None
             sentences.append(move.sentence)
@@ -247,15 +247,16 @@ class Planner:
         text = " and ".join(sentences)
         return f"{text[0].upper()}{text[1:]}", there
 
-    def context(self, placement: Placement, n_ctx: int) -> ContextPlan:
-        """What a context of n_ctx tokens costs under this placement, and what would have to leave which device for it.
+    def context(self, placement: Placement, n_ctx: int, held: Collection[UnitId] = ()) -> ContextPlan:
+        """What a context of n_ctx tokens costs under this placement, and what would have to leave which device for it. held:
+        units that stay where they are.
 
         Raises:
             InvalidRequest: more than the model was made for.
         """
         other = Planner(self, replace(self.options, n_ctx=n_ctx), self.machine, self.calibration)
         before = self._quickly(placement)
-        return plan_context(placement, other.n_ctx, before, other._quickly, other.fix)
+        return plan_context(placement, other.n_ctx, before, other._quickly, lambda there: other.fix(there, held))
 
     def unit_bytes(self, placement: Placement) -> dict[UnitId, int]:
         """Bytes of the tensors of each unit, of a cache or of the states of a layer."""

@@ -58,7 +58,7 @@ def override(file: GgufFile, wanted: Sequence[Override]) -> tuple[GgufFile, tupl
     metadata: dict[str, MetaValue] = dict(file.metadata)
     warnings = []
     for name, value in wanted:
-        key = _key(file, name)
+        key = whole_key(file, name)
         stored = file.metadata.get(key)
         metadata[key] = _converted(key, value, stored)
         if stored is None:
@@ -70,8 +70,11 @@ def override(file: GgufFile, wanted: Sequence[Override]) -> tuple[GgufFile, tupl
     return changed, tuple(warnings)
 
 
-def _key(file: GgufFile, name: str) -> str:
-    """The whole key: as it is written, or that of the architecture whose words are the same."""
+def whole_key(file: GgufFile, name: str) -> str:
+    """The whole key: as it is written, or that of the architecture whose words are the same.
+
+    Raises: InvalidRequest for a key that the file does not have and no model reads.
+    """
     if name in _FIXED or name == keys.ARCHITECTURE:
         raise InvalidRequest(f"{name} cannot be overridden: it says what the file is; leave it out")
     if name in file.metadata:

@@ -139,6 +139,12 @@ def pools_in(text: str, where: str) -> tuple[Pool, ...]:
     return pools_from_json(_object(text, where).get("pools", {}), where)
 
 
+def n_spread_in(text: str, where: str) -> int:
+    """How many units a file spreads over several nodes of memory. Raises: see `from_json`."""
+    spreads = _object(text, where).get("spreads")
+    return len(spreads) if isinstance(spreads, dict) else 0
+
+
 def architecture_in(text: str, where: str) -> str:
     """The architecture of the model that a file is for, or "". Raises: see `from_json`."""
     model = _object(text, where).get("model")

@@ -13,7 +13,8 @@ from engine.placement.options import KvType, LoadOptions, StreamExperts
 class Settings:
     """Of each setting None, or empty, where the rules say nothing. prefill_chunk: tokens of a prompt computed at once.
 
-    overrides, cores: as in `LoadOptions`. model_path, max_tokens, host and port are for whoever starts a server or an answer.
+    overrides, cores: as in `LoadOptions`. node: of memory, the only one that is used, see `source.on_machine`. model_path,
+    max_tokens, host and port are for whoever starts a server or an answer.
     """
 
     n_threads: int | None = None
@@ -24,6 +25,7 @@ class Settings:
     stream_experts: StreamExperts | None = None
     overrides: tuple[tuple[str, bool | int | float | str], ...] = ()
     cores: tuple[int, ...] = ()
+    node: int | None = None
     model_path: str = ""
     max_tokens: int | None = None
     host: str = ""

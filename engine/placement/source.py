@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from engine.arch.spec import ModelSpec
@@ -11,11 +12,15 @@ from engine.errors import PlacementError
 from engine.gguf.info import GgufFile
 from engine.graph.ops import Graph
 from engine.hardware.gpus import GpuInfo
+from engine.hardware.machine import Machine
 from engine.placement.file import Rules, from_json, has_units, rules_of
 from engine.placement.flags import to_text
 from engine.placement.interchange.parsed import TOOLS, Parsed, is_config, parse
 from engine.placement.options import LoadOptions
+from engine.placement.over_nodes import over_nodes
+from engine.placement.placement import Numa
 from engine.placement.resolution import Resolution, name_of
+from engine.placement.settings import Settings
 from engine.placement.tensors import tensor_uses
 
 MAX_FILE_BYTES = 16 << 20
@@ -57,6 +62,15 @@ def parse_kept(rules: Rules, where: str) -> Parsed:
     return parse(rules.text or to_text(rules.words), where, tool)
 
 
+def settings_in(source: str) -> Settings:
+    """What a source says beside places; nothing of a placement of ours. Raises: PlacementError, one sentence."""
+    text, where = read_source(source)
+    if not is_placement_file(text):
+        return parse(text, where).settings
+    rules = None if has_units(text, where) else rules_of(text, where)
+    return Settings() if rules is None else parse_kept(rules, where).settings
+
+
 def resolve_source(
     source: str,
     spec: ModelSpec,
@@ -71,7 +85,54 @@ def resolve_source(
     Raises:
         PlacementError: it means none; one sentence. InvalidRequest: see `plan_workers`.
     """
+    return _resolved(*read_source(source), spec, graph, file, gpus, options, nodes)
+
+
+def resolve_here(
+    source: str,
+    spec: ModelSpec,
+    graph: Graph,
+    file: GgufFile,
+    machine: Machine,
+    options: LoadOptions,
+    gbps: Mapping[int, float] | None = None,
+    gpus: Sequence[GpuInfo] | None = None,
+) -> Resolution:
+    """The same as it is loaded on a machine: rules of others, which know one CPU, are about all its nodes of memory. gbps: by
+    node, as measured; gpus: those that can be used, None: all of the machine.
+
+    Raises: see `resolve_source`.
+    """
     text, where = read_source(source)
+    cards = machine.gpus if gpus is None else gpus
+    found = _resolved(text, where, spec, graph, file, cards, options, machine.node_numbers)
+    ours = is_placement_file(text) and has_units(text, where)
+    return found if ours else on_machine(found, machine, gbps)
+
+
+def on_machine(found: Resolution, machine: Machine, gbps: Mapping[int, float] | None = None) -> Resolution:
+    """Rules of another tool on a machine that may have several nodes of memory: over all of them, or on the one they name."""
+    node, placement = found.settings.node, found.placement
+    if node is not None and node in machine.node_numbers:
+        units = tuple((unit, Numa(node) if isinstance(one, Numa) else one) for unit, one in placement.units)
+        return replace(found, placement=replace(placement, units=units, spreads=()))
+    spread = replace(found, placement=over_nodes(placement, machine, gbps))
+    if node is None:
+        return spread
+    there = ", ".join(f"numa{one}" for one in machine.node_numbers)
+    return replace(spread, differences=(*found.differences, f"node {node} of memory is not in this machine: {there} is used"))
+
+
+def _resolved(
+    text: str,
+    where: str,
+    spec: ModelSpec,
+    graph: Graph,
+    file: GgufFile,
+    gpus: Sequence[GpuInfo],
+    options: LoadOptions,
+    nodes: Sequence[int],
+) -> Resolution:
     if not is_placement_file(text):
         return parse(text, where).resolve(spec, graph, file, gpus, options)
     rules = rules_of(text, where)

@@ -12,11 +12,10 @@ from engine.graph.ops import Graph
 from engine.hardware.gpus import find_gpus
 from engine.hardware.machine import this_machine
 from engine.hardware.user_data import user_data_dir
-from engine.placement.file import has_units
 from engine.placement.options import LoadOptions
 from engine.placement.over_nodes import over_nodes
 from engine.placement.placement import Placement, default_placement
-from engine.placement.source import is_placement_file, read_source, resolve_source
+from engine.placement.source import resolve_here
 
 
 def choose_placement(file: GgufFile, spec: ModelSpec, graph: Graph, options: LoadOptions) -> tuple[Placement, tuple[str, ...]]:
@@ -29,13 +28,10 @@ def choose_placement(file: GgufFile, spec: ModelSpec, graph: Graph, options: Loa
     gbps = node_gbps(load_calibration(user_data_dir(), machine), machine)
     if options.placement:
         try:
-            found = resolve_source(options.placement, spec, graph, file, gpus.usable, options, machine.node_numbers)
+            found = resolve_here(options.placement, spec, graph, file, machine, options, gbps, gpus.usable)
         except PlacementError as error:
             raise PlacementError(f"{error} ({gpus.problem})" if gpus.problem else str(error)) from error
-        text, where = read_source(options.placement)
-        ours = is_placement_file(text) and has_units(text, where)
-        placement = found.placement if ours else over_nodes(found.placement, machine, gbps)  # rules of others know one CPU
-        return placement, found.differences + found.notes
+        return found.placement, found.differences + found.notes
     if gpus.usable:
         estimator = Estimator(spec, graph, file.tensors, options, machine)
         home = over_nodes(default_placement(spec, options), machine, gbps)

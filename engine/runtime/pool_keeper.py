@@ -180,7 +180,7 @@ class PoolKeeper:
         if self._trial is not None:
             self._trial[0].add(len(chosen), seconds)
         self._check(len(chosen))
-        if acting == "promote" and not self.switched_off:
+        if acting == "promote" and (self.comparing or not self.switched_off):
             budget = max(SMALLEST_BUDGET, int(SHARE * seconds * self._rate / self._expert_bytes))
             self._planned = self._policy.plan(budget)
             for move in self._planned:

@@ -31,6 +31,7 @@ def handle_use_pools(state: State, command: UsePools) -> None:
     if command.mode not in MODES:
         raise InvalidRequest(f"pools do not {str(command.mode)[:20]!r}; use {', '.join(MODES)}")
     pools.use(command.mode)
+    state.comparison = None
     state.emit(_stats(command.request_id, pools))
     state.emit(Finished(command.request_id, "done"))
 
@@ -42,6 +43,7 @@ def handle_compare_pools(state: State, command: ComparePools) -> None:
         raise InvalidRequest(f"a comparison needs {' or '.join(MODES[:2])}, and at least one token and one pair of blocks")
     pools.compare(command.mode, command.n_block, command.n_pairs)
     state.comparison = command.request_id
+    state.emit(_stats(command.request_id, pools))
     state.emit(Finished(command.request_id, "done"))
 
 
@@ -62,6 +64,9 @@ def tell_experts(state: State) -> None:
     state.emit(ExpertCounts(watch.request_id, tally.n_tokens, tally.moe.layers, tally.counts.copy(), rows))
     if pools is not None:
         state.emit(_stats(watch.request_id, pools))
+    elif watch.pools:
+        state.emit(PoolStats(watch.request_id, 0, 0, 0, (), "off"))  # those there were have gone
+    watch.pools = pools is not None
     watch.told, watch.due = tally.n_tokens, time.monotonic() + watch.period_s
 
 
@@ -76,7 +81,7 @@ def _stats(request_id: RequestId, pools: PoolKeeper) -> PoolStats:
     layers = tuple(LayerPool(one.layer, one.device, one.hits, one.misses, one.promotions, one.experts) for one in pools.figures())
     hits, misses, promotions = (sum(getattr(one, name) for one in layers) for name in ("hits", "misses", "promotions"))
     off = pools.switched_off
-    return PoolStats(request_id, hits, misses, promotions, layers, pools.mode, bool(off), off)
+    return PoolStats(request_id, hits, misses, promotions, layers, pools.mode, bool(off), off, pools.comparing)
 
 
 EXPERT_HANDLERS: dict[type[Command], Callable[[State, Any], None]] = {

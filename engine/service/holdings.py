@@ -6,7 +6,7 @@ from __future__ import annotations
 import sys
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +17,8 @@ from engine.hardware.page_nodes import PAGE, nodes_of
 from engine.placement.placement import Device, Gpu, Numa
 from engine.runtime.loaded_model import LoadedModel
 from engine.runtime.node_memory import Meant, PageReport
+from engine.service.growth import WINDOW_S, steady_growth
+from kernels_pyx.arena import Arena
 
 LOOK_S = 10.0
 """How often it looks."""
@@ -24,6 +26,10 @@ KEPT = 360
 """Looks that count: an hour of them."""
 GROWN_BYTES = 256 << 20
 """What libraries, allocators and the rest of the program may take beside the ledger before it is called growth."""
+BY_PAGE = ("kv", "kept windows", "state")
+"""Owners whose memory is taken when it is first written."""
+TOUCHED_PAGES = 2048
+"""Pages of theirs that are asked for: one to two milliseconds, once in LOOK_S."""
 SAMPLED_PAGES = 1024
 """Pages whose node is asked for: a tenth of a millisecond for a few hundred of them."""
 LEAST_SPAN_S = 120.0
@@ -32,11 +38,14 @@ LEAST_SPAN_S = 120.0
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """held: bytes by device as the system counts them; known: as the model's ledger does."""
+    """held: bytes by device as the system counts them; known: as the model's ledger does. explained: of what is held, what has an
+    owner and is there; unsure: bytes by which that may be off."""
 
     time_s: float
     held: dict[Device, int]
     known: dict[Device, int]
+    explained: dict[Device, int]
+    unsure: dict[Device, int]
 
 
 class HoldingWatch:
@@ -46,19 +55,28 @@ class HoldingWatch:
         self._model = model
         self._clock = clock
         self._looks: deque[Look] = deque(maxlen=KEPT)
+        self._placed = model.placed
         self.look()
 
     def look(self) -> None:
-        """Once in LOOK_S."""
+        """Once in LOOK_S; not while the model is on its way to another placement, where it lies twice, and anew behind that."""
+        if self._model.placed is not self._placed:
+            self._placed = self._model.placed
+            self._looks.clear()
+        if self._model.moving:
+            return
         if not self._looks or self._clock() - self._looks[-1].time_s >= LOOK_S:
             self._looks.append(self._look())
 
     def _look(self) -> Look:
         known = known_bytes(self._model)
-        return Look(self._clock(), {device: system_bytes(device, known[device]) for device in known}, known)
+        explained, unsure = explained_bytes(self._model, known)
+        held = {device: system_bytes(device, known[device]) for device in known}
+        return Look(self._clock(), held, known, explained, unsure)
 
     def trends(self) -> tuple[HoldingTrend, ...]:
         """Of every device in use now."""
+        self.look()
         last = self._look()
         return tuple(self._trend(device, last) for device in sorted(last.held))
 
@@ -71,7 +89,19 @@ class HoldingWatch:
         # Caches are taken page by page: all that the ledger knows may still become real.
         reason = last.known[device] if isinstance(device, Numa) else max(0, last.known[device] - first.known[device])
         sentence = ""
-        if span >= LEAST_SPAN_S and slope > 0 and grown > reason + GROWN_BYTES:
+        rate = (
+            0.0
+            if self._model.moving
+            else steady_growth(
+                [(one.time_s, one.held[device] - one.explained.get(device, 0)) for one in looks], last.unsure.get(device, 0)
+            )
+        )
+        if rate:
+            sentence = (
+                f"{device} grows by {rate * 3600 / 1e9:.1f} GB an hour without a known reason, and has done so for "
+                f"{min(span, WINDOW_S) / 60:.0f} minutes; load the model again if it goes on"
+            )
+        elif not self._model.moving and span >= LEAST_SPAN_S and slope > 0 and grown > reason + GROWN_BYTES:
             sentence = (
                 f"{device} holds {grown - reason:,} bytes more than {span / 60:.0f} minutes ago without a known reason; "
                 "load the model again if it goes on"
@@ -105,14 +135,56 @@ def known_bytes(model: LoadedModel) -> dict[Device, int]:
     return found
 
 
+def explained_bytes(model: LoadedModel, known: Mapping[Device, int]) -> tuple[dict[Device, int], dict[Device, int]]:
+    """(what the ledger has and memory really holds, by how much that may be off), by device. The CPU's caches and states are
+    taken page by page, of which a sample is looked at; its nodes are told apart by nobody, so each has all of it."""
+    nodes = [device for device in known if isinstance(device, Numa)]
+    rows = [one for one in model.residency.holdings if isinstance(one.device, Numa) and not one.mapped]
+    by_page = sum(one.nbytes for one in rows if one.owner in BY_PAGE)
+    there, off = touched_bytes(model)
+    eager = sum(one.nbytes for one in rows) - by_page
+    explained = {device: (eager + (there or 0)) if isinstance(device, Numa) else known[device] for device in known}
+    played = sum(known[device] for device in known if isinstance(device, Gpu) and not _is_real(device))
+    return explained, dict.fromkeys(nodes, played + (by_page if there is None else off))
+
+
+def touched_bytes(model: LoadedModel, look: Callable[[Sequence[int]], list[int | None]] = nodes_of) -> tuple[int | None, int]:
+    """(bytes of caches and states in the machine's memory that are there, by how much that may be off); None: nobody tells."""
+    placed = model.placed
+    if placed is None:
+        return 0, 0
+    arenas = [one.arena for one in placed.cache.layers.values()] + [one.arena for one in placed.states.layers.values()]
+    total = sum(one.nbytes for one in arenas)
+    step = max(PAGE, total // TOUCHED_PAGES // PAGE * PAGE)
+    pieces = [(one.address + at, min(step, one.nbytes - at)) for one in arenas for at in range(0, one.nbytes, step)]
+    found = look([address for address, _ in pieces]) if pieces else []
+    there = sum(nbytes for (_, nbytes), node in zip(pieces, found, strict=True) if node is not None)
+    if pieces and not there and not _tells(look):
+        return None, 0
+    return there, round(step * len(arenas) ** 0.5)  # where a cache ends is known to a step: three standard errors of all of them
+
+
+def _tells(look: Callable[[Sequence[int]], list[int | None]]) -> bool:
+    """Whether the system says where pages are at all: one of our own that was just written."""
+    page = Arena(PAGE)
+    try:
+        memoryview(page)[:1] = b"1"
+        return look([page.address]) != [None]
+    finally:
+        page.close()
+
+
 def system_bytes(device: Device, known: int) -> int:
     """What the process really holds: of its own memory, or of a real GPU's; an emulated one is known by its ledger alone."""
     if isinstance(device, Gpu):
-        torch = sys.modules.get("torch")
-        if torch is None or not torch.cuda.is_available() or device.index >= torch.cuda.device_count():
-            return known
-        return int(torch.cuda.memory_reserved(device.index))
+        return int(sys.modules["torch"].cuda.memory_reserved(device.index)) if _is_real(device) else known
     return anonymous_bytes()
+
+
+def _is_real(gpu: Gpu) -> bool:
+    """Whether it is no card that the CPU plays, in memory of its own."""
+    torch = sys.modules.get("torch")
+    return torch is not None and bool(torch.cuda.is_available()) and gpu.index < torch.cuda.device_count()
 
 
 def anonymous_bytes() -> int:

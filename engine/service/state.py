@@ -27,12 +27,13 @@ OWNER_LOOKS_S = 5.0
 @dataclass(slots=True)
 class ExpertWatch:
     """A running watch of counts of experts: who asked, how often, and when they are due next (monotonic seconds). told: tokens
-    that were counted when they were last sent, None before the first time."""
+    that were counted when they were last sent, None before the first time; pools: whether pools were told of then."""
 
     request_id: RequestId
     period_s: float
     due: float
     told: int | None = None
+    pools: bool = False
 
 
 @dataclass(slots=True)
@@ -69,6 +70,8 @@ class State:
         pools = None if self.loaded is None else self.loaded.model.pools
         if pools is None or not pools.comparing:
             self.comparison = None  # it went with the pools it was about
+        if self.expert_watch is not None:
+            self.expert_watch.told, self.expert_watch.due = None, time.monotonic()
 
     def breathe(self) -> None:
         """Called now and then in a long command: queued requests that were cancelled end."""

@@ -57,7 +57,7 @@ class BlockManager:
         return -(-n_tokens // self.block)
 
     def fits(self, limit: int, running: Iterable[tuple[BlockTable, int]]) -> bool:
-        """Whether a sequence of up to `limit` tokens can run to its end beside others, given as (table, limit)."""
+        """Whether a sequence has room for `limit` tokens beside others, given as (table, limit), that grow to theirs."""
         others = tuple(running)
         for at, (group, pool) in enumerate(zip(self._groups, self._pools, strict=True)):
             worst = [min(self.n_needed(one), group.n_decoding) for one in (limit, *(most for _, most in others))]
@@ -135,11 +135,19 @@ class BlockManager:
             table.groups.append(array("i", [GONE] * first + used))
         return table
 
+    def has_room(self, wanted: Iterable[tuple[BlockTable, int]]) -> bool:
+        """Whether `reserve` finds blocks for all of these, given as (table, n_tokens)."""
+        tables = tuple(wanted)
+        for at, pool in enumerate(self._pools):
+            if sum(max(0, self.n_needed(n) - len(table.groups[at])) for table, n in tables) > pool.n_free:
+                return False
+        return True
+
     def reserve(self, table: BlockTable, n_tokens: int) -> None:
         """Gives the table blocks for its first n_tokens positions, those that a window has passed apart.
 
         Raises:
-            EngineBug: no block is left; callers admit a sequence only when `fits` says so.
+            EngineBug: no block is left; callers ask `has_room` before.
         """
         for pool, blocks in zip(self._pools, table.groups, strict=True):
             while len(blocks) < self.n_needed(n_tokens):

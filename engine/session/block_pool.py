@@ -83,7 +83,7 @@ class BlockPool:
         """A block without content, for one sequence.
 
         Raises:
-            EngineBug: all are in use; callers admit a sequence only when the blocks it may need are free.
+            EngineBug: all are in use; callers look for room before.
         """
         if self._empty:
             index = self._empty.pop()
@@ -91,7 +91,7 @@ class BlockPool:
             index, _ = (self._cheap or self._dear).popitem(last=False)
             self._forget(index)
         else:
-            raise EngineBug("a sequence was admitted without enough free KV blocks")
+            raise EngineBug("a step was begun without enough free KV blocks")
         self._blocks[index].users = 1
         return index
 

@@ -160,8 +160,10 @@ class Session:
     def step(self) -> None:
         """Carries out one step and reports what came of it. An error of the engine ends the sequences of the step."""
         for sequence in self._scheduler.admit():
-            self._emit(PrefillProgress(sequence.request_id, sequence.n_reused, sequence.n_prompt))
-        work = self._scheduler.next()
+            self._tell_read(sequence)
+        work, paused = self._scheduler.next()
+        for n, sequence in enumerate(reversed(paused)):
+            self._emit(Queued(sequence.request_id, len(self._scheduler.running()) + n))
         if work is None:
             return
         started = time.monotonic()
@@ -175,7 +177,7 @@ class Session:
             return
         now = time.monotonic()
         for i, sequence in enumerate(work.sequences):
-            if sequence.experts is not None:
+            if sequence.experts is not None and sequence.table.n_tokens >= sequence.n_computed:
                 sequence.experts.add(self._model.chosen, i)
         if work.phase == "decode":
             self._decoded(work.sequences, logits, now)
@@ -191,20 +193,30 @@ class Session:
     def _prefilled(self, work: Work, logits: npt.NDArray[np.float32], now: float, seconds: float) -> None:
         sequence = work.sequences[0]
         at = sequence.table.n_tokens
-        self._blocks.commit(sequence.table, sequence.tokens[at : at + work.n_tokens])
-        self._states.advance(sequence.hold, sequence.tokens)
-        sequence.clock.prefill_s += seconds
-        self._emit(PrefillProgress(sequence.request_id, sequence.table.n_tokens, sequence.n_prompt))
+        if at >= sequence.n_computed:
+            sequence.clock.prefill_s += seconds
+        self._commit(sequence, sequence.tokens[at : at + work.n_tokens])
+        self._tell_read(sequence)
         if sequence.n_pending == 0:
             sequence.phase = "decode"
             self._blocks.keep(sequence.table)  # regenerate goes back to here
             self._take(sequence, logits[0], now)
+        elif not sequence.n_to_read:
+            sequence.phase = "decode"  # as far as it was when it was paused; the last token is not computed yet
 
     def _decoded(self, sequences: tuple[Sequence, ...], logits: npt.NDArray[np.float32], now: float) -> None:
         for row, sequence in enumerate(sequences):
-            self._blocks.commit(sequence.table, sequence.tokens[-1:])
-            self._states.advance(sequence.hold, sequence.tokens)
+            self._commit(sequence, sequence.tokens[-1:])
             self._take(sequence, logits[row], now)
+
+    def _commit(self, sequence: Sequence, tokens: array[int]) -> None:
+        """The next tokens of a sequence were computed."""
+        self._blocks.commit(sequence.table, tokens)
+        self._states.advance(sequence.hold, sequence.tokens)
+        sequence.n_computed = max(sequence.n_computed, sequence.table.n_tokens)
+
+    def _tell_read(self, sequence: Sequence) -> None:
+        self._emit(PrefillProgress(sequence.request_id, min(sequence.table.n_tokens, sequence.n_prompt), sequence.n_prompt))
 
     def _take(self, sequence: Sequence, logits: npt.NDArray[np.float32], now: float) -> None:
         """Draws the next token, reports its text, and ends the answer where it ends."""

@@ -48,7 +48,10 @@ class Clock:
 
 @dataclass(slots=True, eq=False)
 class Sequence:
-    """tokens: prompt, then what was generated, as int32. The table's n_tokens of them are in the cache."""
+    """tokens: prompt, then what was generated, as int32. The table's n_tokens of them are in the cache.
+
+    n_computed: the most that ever were; fewer are in the cache while a sequence that was paused is computed again.
+    """
 
     request_id: RequestId
     tokens: array[int]
@@ -64,6 +67,7 @@ class Sequence:
     table: BlockTable = field(default_factory=BlockTable)
     hold: StateHold = field(default_factory=StateHold)
     n_reused: int = 0
+    n_computed: int = 0
     n_unshown: int = 0
     reason: FinishReason | None = None
     experts: ExpertTally | None = None
@@ -77,6 +81,13 @@ class Sequence:
     def n_pending(self) -> int:
         """Tokens whose keys and values are not in the cache yet."""
         return len(self.tokens) - self.table.n_tokens
+
+    @property
+    def n_to_read(self) -> int:
+        """Tokens that go through steps of prompts before the next one is drawn or decoded: first those that were computed once,
+        then what is left of the prompt."""
+        until = self.n_computed if self.table.n_tokens < self.n_computed else self.n_prompt
+        return max(0, until - self.table.n_tokens)
 
     def usage(self) -> Usage:
         """The figures of the answer so far."""

@@ -74,7 +74,7 @@ def long_context() -> Named:
 def queue() -> Named:
     with answering(need_included_model(), LoadOptions(n_ctx=512)) as (recorder, watched):
         watched.mark()
-        for _ in range(6):
+        for _ in range(12):  # more than decode together
             recorder.engine.submit(Generate(new_id("more"), prompt="Tell me more", sampling=ANSWER, ignore_eog=True))
         return watched.first()
 
@@ -169,7 +169,7 @@ FAULTS: dict[str, tuple[str, Callable[[], Named]]] = {
     "memory too small for the model": ("R-DISK", disk),
     "a weight that is no number": ("R-NAN", damaged_weight),
     "a conversation near the end of its context": ("R-KV-1", long_context),
-    "seven requests at once": ("R-QUEUE", queue),
+    "thirteen requests at once": ("R-QUEUE", queue),
     "card slowed by hardware because of heat": ("R-THERM-G", card("set reasons 64", "set temp 84")),
     "card slowed by its driver because of heat": ("R-THERM-G", card("set reasons 32", "set temp 91")),
     "power brake": ("R-BRAKE", card("set reasons 128")),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import cast
 
@@ -238,13 +238,15 @@ class ScriptedPlanner:
             return "The output head must be on a GPU; move it to GPU 1 instead."
         return ""
 
-    def fix(self, placement: Placement) -> tuple[str, Placement] | None:
+    def fix(self, placement: Placement, held: Collection[UnitId] = ()) -> tuple[str, Placement] | None:
         """Experts to the last node, as few as will do."""
         over = [one for one in self.estimate(placement).devices if one.over]
         home = Numa(max(one.node for one in self._capacity if isinstance(one, Numa)))
         if not over:
             return None
-        here = [unit for unit, where in placement.units if where == over[0].device and unit.kind == "experts"]
+        here = [
+            unit for unit, where in placement.units if where == over[0].device and unit.kind == "experts" and unit not in held
+        ]
         n = -(-over[0].over // SIZES["experts"])
         if n > len(here):
             return None

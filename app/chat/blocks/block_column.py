@@ -1,7 +1,14 @@
-"""BlockColumn: the blocks of one text below each other. Closed blocks are laid out once; a push touches the tail only."""
+"""BlockColumn: the blocks of one text below each other. Closed blocks are laid out once; a push touches the tail only.
+
+A widget for each of a thousand paragraphs takes most of a second: of many new blocks the first are made at once, the others in
+later turns of the event loop, in order. The tail comes behind them.
+"""
 
 from __future__ import annotations
 
+from collections import deque
+
+from PySide6.QtCore import QTimer
 from PySide6.QtWidgets import QWidget
 
 from app.chat.blocks.base import BlockContext, BlockView
@@ -16,6 +23,9 @@ from app.chat.markdown import Block, Splitter
 
 _FRAMED = ("table", "code", "think")
 _GAP = 15
+TURN = 24
+"""Blocks made in one turn, where they are short; a block counts once more for every COSTLY characters."""
+COSTLY = 256
 
 
 def gap(before: str, after: str) -> int:
@@ -57,6 +67,17 @@ class BlockColumn(BlockView):
         self._width = 0
         self._finished = False
         self._caret = False
+        self._needle = ""
+        self._due: deque[Block] = deque()
+        self._turn = QTimer(self)
+        self._turn.setSingleShot(True)
+        self._turn.setInterval(1)  # behind the layout of what was made, which is asked for without delay
+        self._turn.timeout.connect(self._on_turn)
+
+    @property
+    def pending(self) -> int:
+        """Closed blocks that have no widget yet."""
+        return len(self._due)
 
     def set_text(self, text: str, finished: bool) -> None:
         """Show a text; one that only grew is appended."""
@@ -92,6 +113,12 @@ class BlockColumn(BlockView):
         self._caret = shown
         self._place_caret()
 
+    def set_needle(self, needle: str) -> None:
+        """Marks a search text, also in blocks that come later."""
+        self._needle = needle
+        for view in self.text_views():
+            view.set_needle(needle)
+
     def starts_framed(self) -> bool:
         """Whether the first block has a frame of its own, as high as the avatar or higher."""
         return bool(self._slots) and self._slots[0].kind in _FRAMED
@@ -109,26 +136,42 @@ class BlockColumn(BlockView):
         self._text = ""
         self._n_closed = self._n_seen = self._dirty = 0
         self._finished = False
+        self._due.clear()
 
     def _sync(self) -> None:
         """Bring the widgets in line with the splitter: newly closed blocks, then the tail."""
         closed = self._splitter.closed
-        fresh = closed[self._n_seen :]
+        self._due.extend(closed[self._n_seen :])
         self._n_seen = len(closed)
-        tail = () if self._finished else self._splitter.tail()
-        position = self._n_closed
-        for block in (*fresh, *tail):
+        self._work()
+
+    def _work(self) -> None:
+        """A turn of it."""
+        room = TURN
+        while self._due and room > 0:
+            block = self._due.popleft()
             if block.kind == "blank":
                 continue
-            self._show(position, block)
-            position += 1
-            if block.closed:
-                self._n_closed = position
+            room -= 1 + len(block.source) // COSTLY
+            self._show(self._n_closed, block)
+            self._n_closed += 1
+        position = self._n_closed
+        if self._due:
+            self._turn.start()
+        elif not self._finished:
+            for block in self._splitter.tail():
+                if block.kind != "blank":
+                    self._show(position, block)
+                    position += 1
         for slot in self._slots[position:]:
             slot.view.hide()
             slot.view.deleteLater()
         del self._slots[position:]
         self._place_caret()
+
+    def _on_turn(self) -> None:
+        self._work()
+        self.height_changed.emit()
 
     def _show(self, position: int, block: Block) -> None:
         kind = self._kind(block)
@@ -139,6 +182,9 @@ class BlockColumn(BlockView):
             return
         view = self._make(kind)
         view.set_block(block)
+        if self._needle:
+            for text in view.text_views():
+                text.set_needle(self._needle)
         view.height_changed.connect(lambda: self._on_height_changed(view))
         slot = _Slot(kind, view)
         if position < len(self._slots):

@@ -76,6 +76,7 @@ def parse_config(text: str, where: str) -> LlamaFlags:
         n_ctx=value.get("ctx_size") or None,
         prefill_chunk=value.get("n_batch"),
         overrides=rope_overrides(_float(value.get("rope_freq_base")), _float(value.get("rope_freq_scale"))),
+        node=value.get("numa_node"),
         model_path=value.get("model_path", ""),
     )
     return LlamaFlags(
@@ -115,8 +116,6 @@ def _told(value: dict[str, Any]) -> tuple[list[str], list[str]]:
         kind, most = value.get("kvcache_cpu_quantize", "f16"), value.get("kvcache_cpu_max_tokens", 0)
         older = f", {most} of them as {kind}" if most else f" as {kind}"
         unsupported.append(f"kvcache_cpu: older tokens go to the machine's memory there{older}; here a layer's cache lies whole")
-    if value.get("numa_node"):
-        unsupported.append(f"numa_node {value['numa_node']}: what the CPU computes lies on node 0 here")
     if value.get("use_mlock"):
         moot.append("use_mlock: pages are not locked; experts of the CPU lie in huge pages where the machine has them")
     if "flash_attn" in value:

@@ -6,7 +6,9 @@ from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 from engine.arch.spec import ModelSpec, MoeFfn
+from engine.errors import InvalidRequest
 from engine.gguf.info import GgufFile
+from engine.gguf.overrides import whole_key
 from engine.graph.ops import Graph
 from engine.hardware.gpus import GpuInfo
 from engine.placement.interchange.parsed import Tool, parse
@@ -85,7 +87,17 @@ def written_of(placement: Placement, model: Model, options: LoadOptions | None, 
         model_path=model_path or str(file.path),
         n_workers=placement.workers.n_workers,
         options=options,
+        keys=() if options is None else tuple((_whole(file, name), value) for name, value in options.overrides),
+        n_spread=sum(placement.spread_of(unit) is not None for unit, _ in placement.units),
     )
+
+
+def _whole(file: GgufFile, name: str) -> str:
+    """A key as other tools want it; one that the file does not have as it is."""
+    try:
+        return whole_key(file, name)
+    except InvalidRequest:
+        return name
 
 
 def equivalent_commands(placement: Placement, model: Model, options: LoadOptions, model_path: str = "") -> tuple[Equivalent, ...]:

@@ -144,8 +144,7 @@ def parse(text: str, where: str = "the text", tool: Tool | None = None) -> Parse
             return Parsed(flags.tool, kept, flags)
     launch = parse_launch(f"{_program(text)} {text.strip()}" if text.lstrip().startswith("-") else text)
     rules = launch.rules
-    if launch.cores:
-        rules = replace(rules, settings=replace(rules.settings, cores=launch.cores))
+    rules = replace(rules, settings=replace(rules.settings, cores=launch.cores, node=launch.node))
     if isinstance(rules, LlamaFlags) and tool in ("llama.cpp", "ik"):
         rules = replace(rules, tool=tool)
     of = "ktransformers" if isinstance(rules, KtOptions) else rules.tool

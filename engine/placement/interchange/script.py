@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from engine.errors import PlacementError
-from engine.hardware.cpu_list import parse_cpus
 from engine.placement.flag_settings import SETTINGS
 from engine.placement.flags import LlamaFlags, LlamaTool, parse_words
 from engine.placement.interchange.kt_options import KtOptions, parse_options
+from engine.placement.interchange.prefixes import bound_by
 from engine.placement.interchange.shell import Command, Word, commands_of
 
 _LLAMA = re.compile(r"(?:llama[-_].+|llama|main|server|koboldcpp)(?:\.exe)?", re.IGNORECASE)
@@ -63,7 +63,8 @@ _VARIABLES = {
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """The command that starts a model. visible: the GPUs that it sees, by their numbers here, None: all; cores: that it may use.
+    """The command that starts a model. visible: the GPUs that it sees, by their numbers here, None: all; cores, node: of memory,
+    that it may use.
 
     differences: prefixes that mean nothing here; notes: what only a shell could know, and what else the text starts. whole:
     whether the text is that command and nothing else.
@@ -72,6 +73,7 @@ class Launch:
     rules: LlamaFlags | KtOptions
     visible: tuple[int, ...] | None = None
     cores: tuple[int, ...] = ()
+    node: int | None = None
     differences: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     whole: bool = True
@@ -97,11 +99,12 @@ def parse_launch(text: str) -> Launch:
         rules = parse_options(plain, sglang=_kind(words) == "sglang")
     else:
         rules = parse_words([plain[0], *_from_env(command.env), *plain[1:]] if plain else plain, _llama_tool(words))
-    cores = next((found for one in reversed(prefix) if (found := _cores(one))), ())
-    differences = tuple(told for one in prefix if not _cores(one) and (told := _told(one)))
+    bound = bound_by(prefix)
+    differences = bound.differences
     if isinstance(rules, KtOptions) and command.env.get("USE_NUMA") == "1":
         differences += ("USE_NUMA=1: experts are not copied to every node of memory here",)
-    return Launch(rules, _visible(command), cores, differences, tuple(notes), whole=len(commands) == 1)
+    notes += bound.notes
+    return Launch(rules, _visible(command), bound.cores, bound.node, differences, tuple(notes), whole=len(commands) == 1)
 
 
 def _kind(words: Sequence[Word]) -> str | None:
@@ -149,24 +152,6 @@ def _without_prefix(words: Sequence[Word]) -> tuple[tuple[Word, ...], tuple[str,
         prefix.append(" ".join(taken))
         rest = rest[at:]
     return tuple(rest), tuple(prefix)
-
-
-_CORES = re.compile(r"(?:taskset(?: -\w+)* -\w*c|numactl (?:--physcpubind=|-C ?))\s*([\d,-]+)")
-
-
-def _cores(prefix: str) -> tuple[int, ...]:
-    """The cores that a prefix allows, where it does nothing else."""
-    match = _CORES.fullmatch(prefix)
-    return () if match is None else parse_cpus(match[1]) or ()
-
-
-def _told(prefix: str) -> str:
-    """What a prefix means here."""
-    if prefix.startswith("numactl"):
-        return f"{prefix[:120]}: memory and threads are not bound to nodes by this"
-    if prefix.startswith("taskset"):
-        return f"{prefix[:120]}: this is no list of cores such as -c 0-7,16-23"
-    return ""
 
 
 def _known_words(words: Sequence[Word]) -> tuple[list[str], list[str]]:

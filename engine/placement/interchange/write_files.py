@@ -4,9 +4,19 @@ from __future__ import annotations
 
 import json
 import shlex
+from collections.abc import Mapping
 
 from engine.placement.export import to_flags
 from engine.placement.flags import LlamaTool
+from engine.placement.interchange.write_settings import (
+    keys_note,
+    memory_words,
+    not_in_flags,
+    own_notes,
+    prefix_note,
+    settings_words,
+    short_key,
+)
 from engine.placement.interchange.written import Text, Written
 from engine.placement.placement import Gpu, Numa
 
@@ -16,35 +26,20 @@ def write_flags(written: Written, tool: LlamaTool) -> Text:
     done = to_flags(written.units, written.k_type, written.v_type, written.n_extra, tool)
     notes = (*done.notes, *not_in_flags(written))
     if written.options is None:
-        return Text(f"{shlex.join(done.words)}\n", notes)
-    words = [*_program(tool), "-m", written.model_path or "model.gguf", *done.words, *settings_words(written)]
+        return Text(f"{shlex.join(done.words)}\n", (*notes, *prefix_note(written)))
+    words = [
+        *memory_words(written),
+        *_program(tool),
+        "-m",
+        written.model_path or "model.gguf",
+        *done.words,
+        *settings_words(written),
+    ]
     return Text(f"{shlex.join(words)}\n", notes)
 
 
 def _program(tool: LlamaTool) -> list[str]:
     return ["./ik_llama.cpp/build/bin/llama-server"] if tool == "ik" else ["llama-server"]
-
-
-def settings_words(written: Written, numbers: bool = True) -> list[str]:
-    """Context and threads, where numbers asks for them, chunk and rotations as flags."""
-    options, found = written.options, list[str]()
-    if options is None:
-        return found
-    for flag, value in (("-c", options.n_ctx), ("-t", options.n_threads)):
-        found += [flag, str(value)] if value and numbers else []
-    if options.prefill_chunk > 2048:
-        found += ["-b", str(options.prefill_chunk)]
-    if options.prefill_chunk != 512:
-        found += ["-ub", str(options.prefill_chunk)]
-    for key, base in options.overrides:
-        if key.endswith("rope.freq_base"):
-            found += ["--rope-freq-base", f"{base}"]
-    return found
-
-
-def not_in_flags(written: Written) -> tuple[str, ...]:
-    """What no flag can say."""
-    return ("experts in slots of GPUs have no flag: whole layers of experts are written",) if written.pools else ()
 
 
 def write_config(written: Written) -> Text:
@@ -57,6 +52,8 @@ def write_config(written: Written) -> Text:
     value["n_gpu_layers"] = n
     if written.options is not None:
         value |= _numbers(written)
+    if len(written.nodes) == 1 and written.nodes[0] and not written.n_spread:
+        value["numa_node"] = written.nodes[0]
     return Text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", tuple(_not_in_config(written, first)))
 
 
@@ -68,10 +65,17 @@ def _numbers(written: Written) -> dict[str, object]:
     found["n_batch"] = options.prefill_chunk
     if options.n_ctx:
         found["ctx_size"] = options.n_ctx
-    for key, value in options.overrides:
-        if key.endswith("rope.freq_base"):
-            found["rope_freq_base"] = value
+    keys = {short_key(key, written.architecture): value for key, value in written.keys}
+    if "rope.freq_base" in keys:
+        found["rope_freq_base"] = keys["rope.freq_base"]
+    if _scales_evenly(keys):
+        found["rope_freq_scale"] = 1.0 / float(keys["rope.scaling.factor"])
     return found
+
+
+def _scales_evenly(keys: Mapping[str, object]) -> bool:
+    """Whether rotations are slowed down all alike, which a single number says."""
+    return bool(keys.get("rope.scaling.factor")) and keys.get("rope.scaling.type", "linear") == "linear"
 
 
 def _not_in_config(written: Written, first: int) -> list[str]:
@@ -91,4 +95,11 @@ def _not_in_config(written: Written, first: int) -> list[str]:
         notes.append("config.json has no key for the type of the cache on GPUs")
     if first < written.n_layers and isinstance(written.place("head"), Numa):
         notes.append("config.json counts the output as one more layer behind the last: it cannot lie elsewhere by itself")
-    return [*notes, *not_in_flags(written)]
+    if written.pools:
+        notes.append("config.json has no key for experts in slots of GPUs: whole layers of experts are written")
+    keys = {short_key(key, written.architecture): value for key, value in written.keys}
+    said = {"rope.freq_base", *(("rope.scaling.factor", "rope.scaling.type") if _scales_evenly(keys) else ())}
+    unsaid = [one for one in written.keys if short_key(one[0], written.architecture) not in said]
+    if written.n_spread or len(written.nodes) > 1:
+        notes.append("config.json names one node of memory: parts on several cannot be said")
+    return [*notes, *keys_note(unsaid, "config.json"), *own_notes(written)]

@@ -14,7 +14,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from engine.placement.interchange.kt_modules import NAMES, Names
+from engine.placement.interchange.write_settings import keys_note, memory_notes, memory_words, own_notes, prefix_note
 from engine.placement.interchange.written import Text, Written
+from engine.placement.options import LoadOptions
 from engine.placement.placement import Device, Gpu, Numa
 
 _OPERATORS = "ktransformers.operators"
@@ -162,12 +164,15 @@ def _command(written: Written) -> list[str]:
     """The command that takes the rules, as a comment."""
     if written.options is None:
         return []
-    words = ["python", "-m", "ktransformers.server.main", "--gguf_path", written.model_path or "MODEL_DIR"]
+    words = [*memory_words(written), "python", "-m", "ktransformers.server.main"]
+    words += ["--gguf_path", written.model_path or "MODEL_DIR"]
     words += ["--optimize_config_path", "rules.yaml"]
     if written.options.n_threads:
         words += ["--cpu_infer", str(written.options.n_threads)]
     if written.options.n_ctx:
         words += ["--cache_lens", str(written.options.n_ctx)]
+    if written.options.prefill_chunk != LoadOptions().prefill_chunk:
+        words += ["--chunk_size", str(written.options.prefill_chunk)]
     return [f"# {shlex.join(words)}"]
 
 
@@ -182,13 +187,15 @@ def _notes(written: Written, classes: Classes) -> list[str]:
     cards = {layer: where for layer, where in written.of_kind("experts").items() if isinstance(where, Gpu)}
     if cards:
         notes.append("experts on a GPU need KTransformers without its graphs, with use_cuda_graph off")
-    return notes
+    beside = (*memory_notes(written), *prefix_note(written), *own_notes(written))
+    return [*notes, *keys_note(written.keys, "KTransformers"), *beside]
 
 
 def write_options(written: Written) -> Text:
     """The options of KTransformers' SGLang that come nearest."""
     n_gpus = max(1, len(written.gpus))
     words = [
+        *memory_words(written),
         "python",
         "-m",
         "sglang.launch_server",
@@ -208,6 +215,9 @@ def write_options(written: Written) -> Text:
         notes.append(f"every matrix is cut over {n_gpus} GPUs there: layers cannot be put on one of them")
     if written.options is not None and written.options.n_ctx:
         words += ["--context-length", str(written.options.n_ctx)]
+    if written.options is not None and written.options.prefill_chunk != LoadOptions().prefill_chunk:
+        words += ["--chunked-prefill-size", str(written.options.prefill_chunk)]
+    notes += [*memory_notes(written), *keys_note(written.keys, "KTransformers"), *own_notes(written)]
     return Text(shlex.join(words) + "\n", tuple(notes))
 
 

@@ -8,8 +8,8 @@ import shlex
 from engine.hardware.cpu_list import format_cpus
 from engine.placement.export import to_flags
 from engine.placement.flags import LlamaTool
-from engine.placement.interchange.write_files import not_in_flags, settings_words
 from engine.placement.interchange.write_kt import write_rules
+from engine.placement.interchange.write_settings import memory_words, not_in_flags, settings_words
 from engine.placement.interchange.written import Text, Written
 
 _HEAD = """#!/usr/bin/env bash
@@ -69,8 +69,9 @@ def write_script(written: Written) -> Text:
         threads=n_threads or '"$(nproc)"',
         context=(options.n_ctx if options is not None else 0) or 8192,
     )
+    bound = [*memory_words(written), *(["taskset", "-c", format_cpus(cores)] if cores else [])]
     body = _BODY.format(
-        pinned=f"taskset -c {format_cpus(cores)} " if cores else "",
+        pinned=f"{shlex.join(bound)} " if bound else "",
         llama=_flags(written, "llama.cpp"),
         ik=_flags(written, "ik"),
         more=f" {shlex.join(more)}" if more else "",

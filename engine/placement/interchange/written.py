@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from engine.arch.units import UnitId, UnitKind
+from engine.gguf.overrides import Override
 from engine.placement.options import KvType, LoadOptions
 from engine.placement.placement import Device, Gpu, Numa, Pool
 
@@ -15,8 +16,9 @@ class Written:
     """units, k_type, v_type, pools: as in a Placement. n_extra: layers of the file behind those that compute. n_experts: of a
     layer.
 
-    options: whose threads, context and chunk are written; None: only places are. sigmoid: whether experts are scored by a
-    sigmoid, which tells DeepSeek V3 from V2.
+    options: whose threads, context and chunk are written; None: only places are. keys: of the file, whole, that they override.
+    sigmoid: whether experts are scored by a sigmoid, which tells DeepSeek V3 from V2. n_spread: units that lie on several nodes
+    of memory.
     """
 
     units: Sequence[tuple[UnitId, Device]]
@@ -30,6 +32,8 @@ class Written:
     model_path: str = ""
     n_workers: int = 0
     options: LoadOptions | None = field(default=None)
+    keys: tuple[Override, ...] = ()
+    n_spread: int = 0
 
     def of_kind(self, kind: UnitKind) -> dict[int, Device]:
         """The device of each unit of a kind, by layer."""
@@ -43,6 +47,11 @@ class Written:
     def n_layers(self) -> int:
         """Layers that compute."""
         return len(self.of_kind("mixer"))
+
+    @property
+    def nodes(self) -> tuple[int, ...]:
+        """The nodes of memory that units have their home on."""
+        return tuple(sorted({where.node for _, where in self.units if isinstance(where, Numa)}))
 
     @property
     def gpus(self) -> tuple[Gpu, ...]:

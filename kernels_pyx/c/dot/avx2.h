@@ -7,10 +7,12 @@
 #include "ymm/few.h"
 #include "ymm/exact.h"
 #include "ymm/packed.h"
+#include "ymm/abreast.h"
 
 #define LD_NAME(name) name##_avx2
 #define LD_INT8_BIAS 0
 #define LD_MAX_SUMS 4
+#define LD_ABREAST 1
 
 LD_INLINE __m256i ld_dot_nibbles_avx2(__m256i lo, __m256i x_lo, __m256i hi, __m256i x_hi) {
     const __m256i pairs = _mm256_add_epi16(_mm256_maddubs_epi16(lo, x_lo), _mm256_maddubs_epi16(hi, x_hi));
@@ -42,5 +44,6 @@ LD_INLINE __m256i ld_dot_scaled_int8_avx2(__m256i acc, __m256i w0, __m256i x0, _
 #undef LD_NAME
 #undef LD_INT8_BIAS
 #undef LD_MAX_SUMS
+#undef LD_ABREAST
 
 #pragma GCC pop_options

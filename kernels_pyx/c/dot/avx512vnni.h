@@ -8,6 +8,7 @@
 #define LD_DPBUSD _mm256_dpbusd_epi32
 #define LD_DPWSSD _mm256_dpwssd_epi32
 #define LD_MAX_SUMS 8
+#define LD_ABREAST 0
 #define LD_OWN_WIDE
 #include "ymm/vnni.h"
 
@@ -22,6 +23,7 @@ LD_INLINE __m256 ld_fold16(__m512 v) { return _mm256_add_ps(_mm512_castps512_ps2
 #undef LD_DPBUSD
 #undef LD_DPWSSD
 #undef LD_MAX_SUMS
+#undef LD_ABREAST
 #undef LD_INT8_BIAS
 
 #pragma GCC pop_options

@@ -7,6 +7,7 @@
 #define LD_DPBUSD _mm256_dpbusd_avx_epi32
 #define LD_DPWSSD _mm256_dpwssd_avx_epi32
 #define LD_MAX_SUMS 4
+#define LD_ABREAST 0
 #include "ymm/vnni.h"
 #include "ymm/legacy.h"
 #include "ymm/kquant.h"
@@ -14,6 +15,7 @@
 #undef LD_DPBUSD
 #undef LD_DPWSSD
 #undef LD_MAX_SUMS
+#undef LD_ABREAST
 #undef LD_INT8_BIAS
 
 #pragma GCC pop_options

@@ -163,3 +163,12 @@ def test_restyle_survives_every_kind(qtbot: QtBot, context: BlockContext) -> Non
     height = column.layout_width(600)
     column.restyle()
     assert column.layout_width(600) == height
+
+
+def test_marks_of_a_search_come_with_blocks_that_come_later(qtbot: QtBot, context: BlockContext) -> None:
+    column = BlockColumn(context)
+    qtbot.addWidget(column)
+    column.push("one thing\n\n")
+    column.set_needle("thing")
+    column.push("another thing\n\n")
+    assert [view._needle for view in column.text_views()] == ["thing", "thing"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import pytest
@@ -216,3 +216,49 @@ def test_prefill_and_figures_survive_scrolling_away(transcript: TranscriptView) 
     transcript.scroll_to_end()
     assert transcript._views[102].row.text == "text"
     assert transcript._views[102].row.figures.decode_tok_s == 9.5
+
+
+def test_a_thousand_paragraphs_at_once_are_shown_in_turns(transcript: TranscriptView, qtbot: QtBot) -> None:
+    text = "".join(f"no {i}\n\n" for i in range(1300)) + "and the end"
+    transcript.set_messages((script.message(1, "user", "go"), script.message(2, "assistant", "", "streaming")))
+    turns = []
+
+    def took(work: Callable[[], object]) -> None:
+        begun = time.thread_time()
+        work()
+        turns.append(time.thread_time() - begun)
+
+    took(lambda: transcript.append_text(2, text))
+    assert transcript.pending > 1000
+    transcript.find("no 1299")  # which is not made yet
+    while transcript.pending:
+        took(QGuiApplication.processEvents)
+    assert len(turns) > 20
+    assert sorted(turns)[len(turns) // 2] <= 0.05  # half of them, also beside other tests
+    shown = [view.text() for view in transcript._views[2].text_views()]
+    assert shown == [*(f"no {i}" for i in range(1300)), "and the end"]
+    marked = [view.text() for view in transcript._views[2].text_views() if view._matches()]
+    assert marked == ["no 1299"]
+    transcript.scroll_to_end()
+    qtbot.waitUntil(lambda: at_end(transcript))
+
+
+def test_text_that_is_replaced_before_it_was_shown_leaves_nothing(transcript: TranscriptView) -> None:
+    transcript.set_messages((script.message(1, "user", "go"), script.message(2, "assistant", "", "streaming")))
+    transcript.append_text(2, "".join(f"no {i}\n\n" for i in range(200)))
+    transcript.update_message(script.message(2, "assistant", "Another.", figures=Figures(10)))
+    for _ in range(30):
+        QGuiApplication.processEvents()
+    assert not transcript.pending
+    assert [view.text() for view in transcript._views[2].text_views()] == ["Another."]
+
+
+def test_the_reader_stays_where_he_is_while_text_above_him_is_made(transcript: TranscriptView, qtbot: QtBot) -> None:
+    text = "".join(f"no {i}\n\n" for i in range(600))
+    rows = (script.message(1, "user", "go"), script.message(2, "assistant", text), script.message(3, "user", "next"))
+    transcript.set_messages(rows)
+    qtbot.waitUntil(lambda: not transcript.pending)
+    for _ in range(5):
+        QGuiApplication.processEvents()
+    assert at_end(transcript)
+    assert transcript._views[3].y() + transcript._views[3].height() <= transcript.viewport().height()

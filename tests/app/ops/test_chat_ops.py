@@ -8,6 +8,7 @@ from pathlib import Path
 from app.ops.context_ops import ContextUse
 from app.store.chat_store import ChatStore
 from engine.api.commands import Cancel, CountTokens, Generate
+from engine.api.events import Queued
 from engine.api.values import ChatMessage, SamplingParams
 from tests.app.ops.conftest import Bench
 from tests.helpers.fake_engine import OUT_OF_MEMORY, Fail, Opened, Prefill, Stall, Tokens, words
@@ -78,6 +79,24 @@ def test_stop_keeps_the_text_and_continue_goes_on_in_the_same_message(bench: Ben
     assert last_generate(bench).continue_last
     assert (last_generate(bench).messages or ())[-1] == ChatMessage("assistant", "Once upon ")
     assert bench.store.message(turn.answer.id).figures.n_tokens == 4
+
+
+def test_an_answer_that_is_paused_says_so_and_shows_no_speed_meanwhile(bench: Bench) -> None:
+    bench.load()
+    bench.engine.answers = [(Prefill(), Tokens(("Once ",)), Stall(60))]
+    told: list[str] = []
+    rates: list[float | None] = []
+    bench.chats.waits.connect(told.append)
+    bench.chats.figures.connect(lambda _, rate, n: rates.append(rate))
+    turn = bench.ask("story", wait=False)
+    bench.qtbot.waitUntil(lambda: bench.chats.shown(turn.answer).text == "Once ")
+    assert not told
+    bench.engine.tell(Queued(last_generate(bench).request_id, 1))
+    bench.qtbot.waitUntil(lambda: bool(told))
+    assert told[0].startswith("The cache is full") and rates[-1] is None
+    bench.chats.stop(turn.chat.id)
+    bench.settle()
+    assert bench.shown(turn.chat.id)[-1] == ("assistant", "Once ", "stopped")
 
 
 def test_an_answer_goes_on_with_the_sampling_that_was_chosen_last(bench: Bench) -> None:

@@ -15,6 +15,7 @@ from app.ops.placement_desk import PlacementDesk
 from engine.api.errors import GgufError
 from engine.api.pure import Gpu, ModelOutline, Numa, Pool, UnitId
 from tests.helpers.fake_planner import GB, SIZES, ScriptedPlanner, machine, outline
+from tests.helpers.placement_table import opened_desk
 
 
 @dataclass
@@ -231,6 +232,28 @@ def test_what_does_not_fit_is_said_and_can_be_fixed(opened: Desk, qtbot: QtBot) 
     assert opened.desk.proposal is None
     opened.desk.undo()
     assert opened.desk.state == "does not fit"
+
+
+def test_auto_fit_leaves_devices_alone_that_are_gone(qtbot: QtBot) -> None:
+    with opened_desk(qtbot, outline(20)) as desk:
+        desk.set_lost(frozenset({Gpu(1)}))
+        assert desk.state == "does not fit" and desk.cards_of(Gpu(1))
+        desk.auto_fit()
+        qtbot.waitUntil(lambda: desk.undo_text == "Auto-fit")
+        assert not desk.cards_of(Gpu(1)) and desk.cards_of(Gpu(0))
+        assert desk.state == "ready"
+
+
+def test_a_fix_leaves_what_is_pinned(opened: Desk, qtbot: QtBot) -> None:
+    opened.desk.move(experts(4, 5, 6), Gpu(1))
+    qtbot.waitUntil(lambda: opened.desk.proposal is not None)
+    first = opened.desk.proposal
+    assert first is not None
+    opened.desk.pin(first.cards, True)
+    qtbot.waitUntil(lambda: opened.desk.proposal not in (None, first))
+    opened.desk.fix()
+    assert opened.desk.state == "ready"
+    assert {opened.desk.card(one).device for one in first.cards} == {Gpu(1)}  # type: ignore[union-attr]
 
 
 def test_discard_is_a_step_back_to_the_loaded_model(opened: Desk) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,8 +14,11 @@ from app.ops.placement_measure import Measured, order, prompt_of
 from engine.api.commands import ApplyPlacement, Generate, LoadModel
 from engine.api.errors import EngineError
 from engine.api.events import Failed
-from engine.api.pure import equivalent_commands
+from engine.api.pure import Gpu, equivalent_commands
 from engine.api.values import Usage
+from engine.placement.over_nodes import with_spread
+from engine.placement.placement import WorkerPlan
+from engine.placement.spread import Interleave, even
 from tests.helpers.fake_engine import Fail, Prefill, Stall, words
 from tests.helpers.placement_bench import PlacementBench, placement_bench
 
@@ -118,6 +122,19 @@ def test_a_remembered_placement_that_means_nothing_any_more_is_forgotten_and_the
     assert "gpu1" in notices[0]
 
 
+def test_the_workers_of_the_loaded_model_measure_both(bench: PlacementBench) -> None:
+    bench.load()
+    model = bench.bridge.state.model
+    assert model is not None and model.placement is not None
+    workers = model.placement.workers
+    other = replace(bench.placement, workers=WorkerPlan((-1,) * (workers.n_workers + 3)))
+    bench.engine.answer = ANSWER
+    with bench.qtbot.waitSignal(bench.parts.measure.ended, timeout=30_000):
+        bench.parts.measure.start(model.placement, other, other, 2)
+    sent = bench.engine.sent(ApplyPlacement)
+    assert len(sent) == 5 and {one.placement.workers for one in sent if isinstance(one, ApplyPlacement)} == {workers}
+
+
 # --- keeping -------------------------------------------------------------------------------------------------------------
 
 
@@ -149,6 +166,17 @@ def test_the_text_of_a_placement_reads_back_as_it_was_and_so_do_the_flags_of_ano
         assert same_places(library.read(one.text).placement, on_cpu), one.label
     with pytest.raises(EngineError):
         library.read('{"layerdeck": "placement", "version": 1}')
+
+
+def test_a_placement_over_several_nodes_is_not_the_one_on_the_first(bench: PlacementBench) -> None:
+    bench.open()
+    on_one = bench.placement
+    experts = [unit for unit, where in on_one.units if unit.kind == "experts"]
+    spread, other = with_spread(on_one, experts, even((0, 1))), with_spread(on_one, experts, Interleave((0, 1)))
+    assert not same_places(on_one, spread) and not same_places(spread, other)
+    assert same_places(spread, with_spread(on_one, experts, even((0, 1))))
+    moved = replace(spread, units=tuple((unit, Gpu(0)) for unit, _ in spread.units))  # where nothing is spread any more
+    assert same_places(moved, replace(moved, spreads=()))
 
 
 def test_only_answers_that_are_long_enough_are_noted(bench: PlacementBench) -> None:

@@ -7,7 +7,6 @@ Judged by the processor time of the window's thread, which other programs take n
 from __future__ import annotations
 
 import json
-import os
 import statistics
 import time
 from collections.abc import Iterator
@@ -23,12 +22,13 @@ from engine.api.commands import Generate, LoadModel
 from engine.api.pure import Gpu, Numa, Planner, UnitId, machine_of, read_outline
 from engine.api.values import LoadOptions, SamplingParams
 from engine.service.engine import Engine
+from tests.helpers.beside import BESIDE
 from tests.helpers.hollow import hollow_mixture
 from tests.helpers.models import need_included_model
 from tests.helpers.placement_table import Table, opened_desk, shown_board
 
 pytestmark = [pytest.mark.usefixtures("themed"), pytest.mark.slow]
-BOUND_MS = 16.0 if "PYTEST_XDIST_WORKER" not in os.environ else 24.0
+BOUND_MS = 16.0 * BESIDE
 """A frame. Beside another process of tests, which has the caches and the other thread of the core, the same work takes longer."""
 N_LAYERS = 94
 

@@ -13,6 +13,7 @@ from pytestqt.qtbot import QtBot
 
 from app.shots import monitors_machine as machine
 from app.shots.monitors_stage import MonitorsStage
+from tests.helpers.beside import BESIDE
 
 pytestmark = pytest.mark.usefixtures("themed")
 MOST_S = 0.02
@@ -71,7 +72,7 @@ def test_a_reading_of_a_large_machine_costs_two_percent_of_a_core_at_most(stage:
         card.installEventFilter(paints)
     best = min(seconds_a_reading(stage, N_READINGS) for _ in range(N_TRIES))
     assert paints.n >= N_READINGS * N_TRIES * len(stage.page.board.gpus)
-    assert best <= MOST_S
+    assert best <= MOST_S * BESIDE
 
 
 @pytest.mark.parametrize("way", ["another page", "minimised", "hidden"])

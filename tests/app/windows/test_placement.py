@@ -47,6 +47,20 @@ def test_a_file_that_is_no_model_is_told_with_its_sentence(shown: Page, tmp_path
     assert "no.gguf" in shown.page.state.text
 
 
+def test_a_file_that_is_no_model_is_told_also_behind_one_that_is(shown: Page, tmp_path: Path) -> None:
+    shown.load()
+    shown.move(3)
+    path = tmp_path / "no.gguf"
+    path.write_bytes(b"nothing")
+    shown.controller.open(str(path))
+    shown.bench.qtbot.waitUntil(lambda: shown.bench.desk.state == "failed")
+    assert "cannot be planned" in shown.page.state.text and "no.gguf" in shown.page.state.text
+    assert not shown.page.header.apply.isEnabled() and shown.controller.conditions() == set()
+    assert "Small" not in shown.page.header.pill.accessibleName()
+    shown.open()
+    assert shown.page.header.pill.accessibleName() == "Model: Small" and shown.bench.desk.pending == 0
+
+
 def test_a_model_is_planned_from_its_header_and_can_then_be_loaded(shown: Page) -> None:
     shown.open()
     figures = shown.figures()
@@ -298,3 +312,19 @@ def test_the_automatic_placement_is_not_remembered_as_one_of_ones_own(shown: Pag
     with shown.bench.qtbot.waitSignal(shown.bench.parts.apply.done):
         shown.controller.apply()
     shown.bench.qtbot.waitUntil(lambda: used() == 0)
+
+
+def test_tab_comes_to_the_board_before_what_stands_beside_it(shown: Page) -> None:
+    shown.load()
+    shown.move(3)
+    page, order = shown.page, list[str]()
+    one = page.header.pill.nextInFocusChain()
+    while one is not page.header.pill:
+        if page.isAncestorOf(one) and one.isVisible() and one.focusPolicy() & Qt.FocusPolicy.TabFocus:
+            order.append(one.accessibleName())
+        one = one.nextInFocusChain()
+    columns = [row.name for row in shown.bench.desk.devices()]
+    at = [next(i for i, name in enumerate(order) if name.startswith(f"{column},")) for column in columns]
+    assert at == sorted(at)
+    assert order.index("Filter: Layers 0–5") < at[0] and at[-1] < order.index("Discard")
+    assert at[-1] < order.index("Count experts")

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from PySide6.QtGui import QFont
 from pytestqt.qtbot import QtBot
 
+from app.ops.placement_library import same_places
+from app.shots.model_header import write_header
 from app.widgets.format import bytes_text
-from engine.api.commands import ApplyPlacement, AskHoldings, ComparePools, UsePools
+from engine.api.commands import ApplyPlacement, AskHoldings, ComparePools, LoadModel, UsePools
 from engine.api.events import LayerPool, PoolsCompared, PoolStats
-from engine.api.pure import Gpu, UnitId
+from engine.api.pure import Gpu, Planner, UnitId
 from engine.api.values import HoldingInfo
-from tests.helpers.fake_engine import Prefill, words
-from tests.helpers.placement_bench import placement_bench
+from tests.helpers.fake_engine import Prefill, Stall, words
+from tests.helpers.placement_bench import DENSE, placement_bench
 from tests.helpers.placement_shown import Page
 
 pytestmark = pytest.mark.usefixtures("themed")
@@ -72,8 +75,31 @@ def test_the_equivalent_command_follows_the_edits_and_a_pasted_one_is_taken(show
     pane.import_requested.emit("-ngl 99 -ot exps=CPU")
     assert {str(where) for unit, where in shown.bench.placement.units if unit.kind == "experts"} == {"numa0"}
     assert "undo takes it back" in pane.said
+    assert "-t" not in pane.said
+    pane.import_requested.emit("llama-server -ngl 99 -t 7 -ub 256 --rope-freq-base 10000 -c 4096 -rtr -ctk q8_0")
+    assert "-t 7 -b 256" in pane.said and "rope.freq_base = 10000.0" in pane.said and "4,096" in pane.said
+    assert "advises against it" in pane.said
     pane.import_requested.emit("-ngl many")
     assert "-ngl" in pane.said
+
+
+def test_what_is_shown_of_a_tool_is_what_a_file_holds(shown: Page, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown.load()
+    shown.controller.show_pane("command")
+    pane, asked = shown.page.command, list[str]()
+
+    def dialog(title: str, then: Callable[[str], object], save_as: str = "") -> None:
+        asked.append(save_as)
+        then(str(tmp_path / save_as))
+
+    monkeypatch.setattr(shown.controller.menus, "_file_dialog", dialog)
+    for i in range(pane.tools.count()):
+        pane.tools.setCurrentIndex(i)
+        pane.save.click()
+        assert (tmp_path / asked[-1]).read_text(encoding="utf-8") == pane.text.toPlainText()
+    assert len({*asked}) == pane.tools.count() == 7 and asked[-1] == "small.placement.json"
+    assert (tmp_path / "run-small.sh").stat().st_mode & 0o100
+    assert not (tmp_path / "small.yaml").stat().st_mode & 0o100
 
 
 def test_two_placements_are_compared_and_measured(shown: Page) -> None:
@@ -141,6 +167,11 @@ def test_pools_of_hot_experts_say_what_they_took_and_can_be_switched_and_compare
     assert view.text.endswith("12.9 against 12.1 tok/s, +6.6 % ± 1.2 %.")
     bridge.happened.emit(PoolsCompared(command.request_id, "promote", 12.2, 12.1, 0.008, 0.012, 8))
     assert view.text.endswith("no significant difference.")
+    view.compare.click()
+    bridge.happened.emit(replace(stats, comparing=True))
+    assert not view.compare.isEnabled() and "chat" in view.text
+    bridge.happened.emit(replace(stats, mode="keep"))  # chosen meanwhile, which ends it
+    assert view.compare.isEnabled() and "chat" not in view.text
     bridge.happened.emit(replace(stats, switched_off=True, why="promotion took more time than it saved"))
     assert "Promotion took more time than it saved." in view.text
     bridge.happened.emit(replace(stats, layers=()))
@@ -162,3 +193,79 @@ def test_chosen_experts_are_told_with_their_own_bytes_and_reads(shown: Page) -> 
     assert chosen["Size"] == bytes_text(facts.nbytes * 4 // 16)
     assert chosen["Read per token"] == bytes_text(round(facts.read_per_token * 0.88))
     assert shown.page.inspector._subtitle.text().endswith("hottest 4")
+
+
+def test_what_was_given_up_or_loaded_otherwise_is_no_card_in_the_wrong_place(shown: Page) -> None:
+    shown.load()
+    bench, check = shown.bench, shown.page.check
+    bench.engine.holdings = (HoldingInfo("gpu0", "weights", 1),)
+    shown.controller.show_pane("check")
+    shown.move(3)
+    bench.engine.apply = (Stall(60.0),)
+    with bench.qtbot.waitSignal(bench.parts.apply.progressed):
+        bench.parts.apply.apply()
+    with bench.qtbot.waitSignal(bench.parts.apply.failed):
+        bench.parts.apply.cancel()
+    check.again.click()
+    bench.qtbot.waitUntil(lambda: "Every card lies where it was put." in check.findings)
+    bench.engine.apply = ()
+    with bench.qtbot.waitSignal(bench.parts.apply.done):
+        bench.parts.apply.apply()
+    bench.desk.undo()
+    bench.parts.models.load(bench.path)  # from elsewhere, and otherwise
+    bench.qtbot.waitUntil(lambda: len(bench.engine.sent(LoadModel)) == 2 and bench.bridge.state.kind == "ready")
+    check.again.click()
+    bench.qtbot.waitUntil(lambda: "Every card lies where it was put." in check.findings)
+    assert bench.parts.apply.asked is None
+
+
+def test_what_a_longer_context_moves_is_not_what_loading_would_choose(shown: Page) -> None:
+    shown.open()
+    bench = shown.bench
+    usual = bench.placement
+    assert isinstance(bench.desk.planner, Planner)
+    moved = bench.desk.planner.move(usual, (UnitId("experts", 3),), Gpu(1))
+    shown.controller.context._taken = moved
+    shown.controller.context.reopen_requested.emit(4096)
+    bench.qtbot.waitUntil(lambda: bench.desk.n_ctx == 4096 and bench.desk.state == "ready", timeout=30_000)
+    assert same_places(bench.placement, moved)
+    default = bench.parts.library.default
+    assert default is not None and same_places(default, usual)
+    assert shown.page.header.preset.text() == "Automatic, edited"
+
+
+def test_what_is_pinned_stays_so_with_another_context_and_not_with_another_model(shown: Page, tmp_path: Path) -> None:
+    shown.open()
+    bench = shown.bench
+    bench.desk.pin([UnitId("experts", 3)], True)
+    shown.controller.context.reopen_requested.emit(4096)
+    bench.qtbot.waitUntil(lambda: bench.desk.n_ctx == 4096 and bench.desk.state == "ready", timeout=30_000)
+    card = bench.desk.card(UnitId("experts", 3))
+    assert card is not None and card.pinned and bench.desk.pins == {UnitId("experts", 3)}
+    write_header(tmp_path / "dense.gguf", DENSE)
+    shown.controller.open(str(tmp_path / "dense.gguf"))
+    bench.qtbot.waitUntil(lambda: bench.desk.state == "ready" and "dense" in bench.desk.path, timeout=30_000)
+    assert bench.desk.pins == frozenset()
+
+
+def test_nothing_offers_to_move_while_a_placement_is_applied(shown: Page) -> None:
+    shown.load()
+    shown.move(3)
+    bench, header = shown.bench, shown.page.header
+    shown.controller.board.select([UnitId("experts", 4)])
+    buttons = [one for one in shown.page.inspector.moves._buttons if not one.isHidden()]
+    free = [one.isEnabled() for one in buttons]
+    assert header.undo.isEnabled() and any(free)
+    bench.engine.apply = (Stall(60.0),)
+    with bench.qtbot.waitSignal(bench.parts.apply.progressed):
+        bench.parts.apply.apply()
+    assert not header.undo.isEnabled() and not any(one.isEnabled() for one in buttons)
+    assert any("being applied" in one.toolTip() for one in buttons)
+    with bench.qtbot.waitSignal(bench.parts.apply.failed):
+        bench.parts.apply.cancel()
+    assert header.undo.isEnabled() and [one.isEnabled() for one in buttons] == free
+
+
+def test_patterns_are_shown_character_by_character(shown: Page) -> None:
+    for editor in (shown.page.command.text, shown.page.command.paste):
+        assert editor.font().featureValue(QFont.Tag("calt")) == 0

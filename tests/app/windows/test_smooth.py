@@ -15,6 +15,7 @@ from PySide6.QtCore import QElapsedTimer, Qt, QTimer
 from app.chat.transcript_view import TranscriptView
 from app.store import chats
 from tests.app.windows.conftest import Stage
+from tests.helpers.beside import BESIDE
 from tests.helpers.fake_engine import Prefill, Tokens
 
 MARKDOWN = """## A heading
@@ -82,7 +83,7 @@ def test_event_loop_gaps_while_generating_at_full_speed(stage: Stage) -> None:
         beat = Heartbeat()
         stage.qtbot.waitUntil(lambda: not stage.parts.chats.streaming_chats(), timeout=30_000)
         results.append(beat.p99_ms())
-    assert min(gap for gap, _work in results) <= 33.0 or min(work for _gap, work in results) <= 16.5, results
+    assert min(gap for gap, _work in results) <= 33.0 * BESIDE or min(work for _gap, work in results) <= 16.5 * BESIDE, results
 
 
 @pytest.mark.slow
@@ -102,7 +103,7 @@ def test_a_very_long_answer_costs_the_same_at_its_end(stage: Stage, monkeypatch:
     stage.qtbot.waitUntil(lambda: stage.controller.last_answer() is not None)
     stage.qtbot.waitUntil(lambda: not stage.parts.chats.streaming_chats(), timeout=60_000)
     quarter = len(costs) // 4
-    assert quarter > 20
+    assert quarter > 8
     first = statistics.median(costs[quarter : 2 * quarter])
     last = statistics.median(costs[-quarter:])
     assert last < 2.0 * first + 0.002, (first, last)
@@ -128,4 +129,4 @@ def test_a_chat_of_two_thousand_messages_opens_quickly(stage: Stage) -> None:
         stage.controller.open_chat(chat_id)
         stage.window.page.transcript.viewport().repaint()
         best = min(best, time.thread_time() - start)
-    assert best <= 0.3, best
+    assert best <= 0.3 * BESIDE, best

@@ -13,6 +13,7 @@ import pytest
 
 from engine.cli.main import main
 from engine.gguf.types import INT32, STRING, TENSOR_TYPES, TYPE_IDS
+from tests.helpers.beside import BESIDE
 from tests.helpers.gguf_builder import array_of, assemble, build_gguf, pair, tensor_record, tiny_llama, tiny_metadata
 from tests.helpers.models import need_included_model
 
@@ -182,7 +183,7 @@ def test_very_large_model_is_understood_from_its_header_in_half_a_second(
         after = os.times()
         times.append(after.children_user + after.children_system - before.children_user - before.children_system)
     result = json.loads(done.stdout)
-    assert min(times) < 0.5, times
+    assert min(times) < 0.5 * BESIDE, times
     assert result["n_layers"] == LAYERS and abs(result["n_params"] / 235.1e9 - 1) < 0.01
     assert sum(result["quants"].values()) == sum(one["bytes"] for one in result["groups"])
     assert abs(sum(result["quants"].values()) / result["file_bytes"] - 1) < 0.001

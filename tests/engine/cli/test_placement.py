@@ -268,3 +268,41 @@ def test_foreign_flags_are_not_taken_for_ours() -> None:
     assert shielded("placement", words) == ["import", " -ot a=CPU", "--model", "M", "-o", "P"]
     assert shielded("generate", ["M", "--placement", "-ngl 9", "-n", "3"]) == ["M", "--placement=-ngl 9", "-n", "3"]
     assert shielded("generate", ["M", "--prompt", "- a"]) == ["M", "--prompt", "- a"]
+
+
+TWO = {
+    "nodes": [{"name": "EPYC", "ram_gib": 64, "cores": 8, "read_gbps": 100, "count": 2}],
+    "gpus": [{"name": "RTX 4090", "memory_gib": 24}],
+}
+
+
+def test_rules_of_others_use_all_nodes_of_memory_wherever_they_are_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    two, made = tmp_path / "two.json", tmp_path / "p.json"
+    two.write_text(json.dumps(TWO), encoding="utf-8")
+    direct = object_of(capsys, "estimate", MODEL, "--machine", str(two), "--placement", "-ngl 99 -cmoe", "--json")
+    used = {one["id"]: one["weights"] for one in direct["devices"]}
+    assert used["numa0"] > 0 and used["numa1"] > 0
+    assert main(["placement", "import", "-ngl 99 -cmoe", "--model", MODEL, "--machine", str(two), "-o", str(made)]) == 0
+    kept = object_of(capsys, "estimate", MODEL, "--machine", str(two), "--placement", str(made), "--json")
+    assert kept["devices"] == direct["devices"]
+    bound = object_of(
+        *(capsys, "estimate", MODEL, "--machine", str(two), "--placement", "numactl -m 1 llama-server -ngl 99 -cmoe", "--json")
+    )
+    assert {one["id"] for one in bound["devices"] if one["weights"]} == {"numa1", "gpu0"}
+
+
+def test_what_rules_say_beside_places_counts_where_the_command_line_says_nothing(
+    machine: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    config = tmp_path / "config.json"
+    config.write_text('{"n_gpu_layers": -1, "ctx_size": 96, "n_threads": 2, "n_batch": 64}', encoding="utf-8")
+    taken = object_of(capsys, "estimate", MODEL, "--machine", machine, "--placement", str(config), "--json")
+    assert taken["n_ctx"] == 96
+    assert main(["estimate", MODEL, "--machine", machine, "--placement", str(config), "-c", "32", "--json"]) == 0
+    told = capsys.readouterr()
+    assert json.loads(told.out)["n_ctx"] == 32 and "-t 2 -b 64" in told.err and "-c" not in told.err
+    rope = "-ngl 9 --rope-freq-base 123 --override-kv x.y=int:1"
+    assert main(["estimate", MODEL, "--machine", machine, "--placement", rope, "--override", "rope.freq_base=5"]) == 1
+    assert "x.y is no key of this file" in capsys.readouterr().err

@@ -137,6 +137,32 @@ def test_another_gpu_takes_what_the_machine_has_no_room_for() -> None:
     assert move is not None and move.sentence.endswith("to gpu1")
 
 
+def test_what_is_held_stays_and_its_cache_with_it() -> None:
+    one = model("qwen3moe")
+    estimator = Estimator(one.spec, one.graph, one.file.tensors, OPTIONS, machine(24 * GIB))
+    last = one.spec.n_layers - 1
+    move = find_move(estimator, all_on_gpu(one), Gpu(0), 1000, held={UnitId("experts", last)})
+    assert move is not None and move.sentence == f"move the experts of layer {last - 1} to the CPU"
+    dense = model("llama-mha-spm")
+    estimator = Estimator(dense.spec, dense.graph, dense.file.tensors, OPTIONS, machine(24 * GIB))
+    move = find_move(estimator, all_on_gpu(dense), Gpu(0), 1000, held={UnitId("mixer", 0)})
+    assert move is not None and move.sentence == "move layer 1 to the CPU"
+    assert move.placement.device_of(UnitId("kv", 0)) == move.placement.device_of(UnitId("mixer", 0)) == Gpu(0)
+    assert find_move(estimator, all_on_gpu(dense), Gpu(0), 1000, held=units_of(dense.spec)) is None
+
+
+@pytest.mark.parametrize("name", ["qwen3moe", "llama-mha-spm"])
+def test_everything_leaves_a_card_that_is_gone(name: str) -> None:
+    one = model(name)
+    estimator = Estimator(one.spec, one.graph, one.file.tensors, OPTIONS, machine(24 * GIB))
+    placement = moved(all_on_gpu(one), dict.fromkeys(units_of(one.spec), Gpu(1)))
+    gone = estimator.estimate(placement).of(Gpu(1))
+    assert gone.over == gone.used > 0
+    move = find_move(estimator, placement, Gpu(1), gone.over)
+    assert move is not None and move.placement.devices == (Numa(0),)
+    assert move.sentence == f"move layers 0-{one.spec.n_layers - 1} and the embedding and the output to the CPU"
+
+
 def test_the_error_says_device_bytes_and_the_move() -> None:
     one = model("qwen3moe")
     estimator = Estimator(one.spec, one.graph, one.file.tensors, OPTIONS, machine(24 * GIB))

@@ -17,6 +17,7 @@ from engine.api.pure import Gpu, Machine, ModelOutline, Numa, Placement, Planner
 from engine.api.values import LoadOptions
 from engine.errors import PlacementError
 from engine.placement.source import resolve_source
+from tests.helpers.beside import BESIDE
 from tests.helpers.report_models import Kind, Mix, report_model
 
 GENOA = {"name": "EPYC 9374F", "ram_gib": 576, "cores": 32, "read_gbps": 460.0}
@@ -151,6 +152,12 @@ def test_a_longer_context_says_what_leaves_which_card(tmp_path: Path, headers: P
     assert planner.context(placement, 4096).placement == placement
     gone = {unit for unit, where in placement.units if plan.placement.device_of(unit) != where}
     assert {unit.kind for unit in gone} == {"experts"} and UnitId("experts", 93) in gone
+    other = planner.context(placement, 32768, gone)
+    left = {unit for unit, where in placement.units if other.placement.device_of(unit) != where}
+    assert other.fits and left and not left & gone
+    fast = {unit for unit, _ in placement.units if unit.kind in ("mixer", "experts")}
+    held = planner.context(placement, 32768, fast)
+    assert not held.fits and held.placement == placement and "nothing that could move" in held.sentence
 
 
 @pytest.mark.parametrize("grow", (False, True))
@@ -179,7 +186,7 @@ def test_a_drag_has_new_numbers_within_16_ms(tmp_path: Path, headers: Path, grow
             seconds.append(time.thread_time() - started)
         taken.append(min(seconds))
     taken.sort()
-    assert taken[-1] < 0.016 and taken[len(taken) // 2] < 0.010, [round(1e3 * one, 1) for one in taken[-8:]]
+    assert taken[-1] < 0.016 * BESIDE and taken[len(taken) // 2] < 0.010 * BESIDE, [round(1e3 * one, 1) for one in taken[-8:]]
 
 
 def test_units_are_split_over_nodes_and_brought_together(tmp_path: Path, headers: Path) -> None:

@@ -7,12 +7,17 @@ import json
 import pytest
 
 from engine.errors import PlacementError
+from engine.estimate.described import Described
 from engine.hardware.gpus import GpuInfo
+from engine.hardware.machine import Machine, NodeInfo
 from engine.placement.flags import parse_flags
 from engine.placement.interchange.config import KEYS
+from engine.placement.interchange.equivalents import written_of
 from engine.placement.interchange.parsed import parse
+from engine.placement.interchange.write_files import write_config
 from engine.placement.options import LoadOptions
 from engine.placement.rules import resolve
+from engine.placement.source import on_machine
 from tests.helpers.described import model
 
 GPUS = [GpuInfo(i, "card", 24 << 30, 24 << 30) for i in range(4)]
@@ -55,8 +60,37 @@ def test_layers_are_counted_as_llama_cpp_counts_them() -> None:
     assert set(every.tensors.values()) == {"CPU", "CUDA0"}
 
 
-def test_a_node_that_is_not_the_first_is_told() -> None:
-    assert any("numa_node 1" in one for one in parse('{"n_batch": 512, "numa_node": 1}').unsupported)
+def test_a_node_is_where_the_part_of_the_cpu_lies_where_the_machine_has_it() -> None:
+    one = model("qwen3moe")
+    found = parse('{"n_gpu_layers": 2, "numa_node": 1}').resolve(one.spec, one.graph, one.file, GPUS, LoadOptions(n_threads=2))
+    there = on_machine(found, nodes(2)).placement
+    assert there.nodes == (1,) and not there.spreads and len(there.devices) > 1
+    absent = on_machine(found, nodes(1))
+    assert absent.placement.nodes == (0,) and "node 1 of memory is not in this machine" in absent.differences[-1]
+    first = parse('{"n_gpu_layers": 2, "numa_node": 0}').resolve(one.spec, one.graph, one.file, GPUS, LoadOptions(n_threads=2))
+    assert on_machine(first, nodes(2)).placement == first.placement
+    unsaid = parse('{"n_gpu_layers": 2}').resolve(one.spec, one.graph, one.file, GPUS, LoadOptions(n_threads=2))
+    assert on_machine(unsaid, nodes(2)).placement.nodes == (0, 1)
+
+
+def nodes(n: int) -> Machine:
+    """A machine with n nodes of memory."""
+    return Machine(n << 36, n << 36, tuple(GPUS), nodes=tuple(NodeInfo(i, "EPYC", 1 << 36, 1 << 36, 8) for i in range(n)))
+
+
+def test_what_is_read_is_written_again() -> None:
+    one = model("qwen3moe")
+    text = json.dumps(WHOLE | {"n_gpu_layers": 3, "numa_node": 1, "kvcache_cpu": False}, indent=2)
+    parsed = parse(text)
+    given = parsed.settings.options(LoadOptions(prefill_chunk=512))
+    found = on_machine(parsed.resolve(one.spec, one.graph, one.file, GPUS[:1], LoadOptions(n_threads=2)), nodes(2))
+    written = write_config(written_of(found.placement, Described(one.file, one.spec, one.graph), given, "models/qwen.gguf"))
+    back = json.loads(written.text)
+    assert written.notes == ()
+    assert back == {key: value for key, value in json.loads(text).items() if key in back}
+    assert WHOLE.keys() - back.keys() == {
+        *("flash_attn", "use_mmap", "use_mlock", "kvcache_cpu", "kvcache_cpu_quantize", "kvcache_cpu_max_tokens")
+    }
 
 
 @pytest.mark.parametrize(

@@ -23,8 +23,10 @@ from engine.placement.interchange.equivalents import WRITERS, equivalent_command
 from engine.placement.interchange.parsed import TOOLS, Parsed, Tool, parse, recognise, without_secrets
 from engine.placement.interchange.write_kt import write_options
 from engine.placement.options import LoadOptions
+from engine.placement.over_nodes import with_spread
 from engine.placement.placement import Device, Gpu, Numa, Placement, Pool, plan_workers, units_of
 from engine.placement.source import parse_kept, resolve_source
+from engine.placement.spread import even
 from tests.engine.placement.test_kt_rules import CASES as RULE_FILES
 from tests.engine.placement.test_public_commands import CASES as COMMANDS
 from tests.engine.placement.test_scripts import SCRIPT
@@ -249,6 +251,68 @@ def test_what_a_tool_cannot_say_is_noted() -> None:
     assert any("no classes for the architecture 'qwen35moe'" in one for one in notes["ktransformers"])
     assert any("parts of layers" in one for one in notes["config"])
     assert any("cut over 2 GPUs" in one for one in notes["sglang"])
+
+
+KEYS = (
+    ("rope_freq_base", 1e6),
+    ("rope.scaling.type", "yarn"),
+    ("qwen3moe.rope.scaling.factor", 4.0),
+    ("rope.scaling.original_context_length", 32768),
+    ("expert_used_count", 2),
+)
+
+
+@pytest.mark.parametrize("tool", ["llama.cpp", "ik", "script"])
+def test_overridden_keys_are_written_whole_and_read_again(tool: Tool) -> None:
+    name, options = "qwen3moe", LoadOptions(n_ctx=4096, overrides=KEYS)
+    done = WRITERS[tool](written_of(again("-ngl 99 -cmoe", name), described(name), options))
+    assert "--override-kv qwen3moe.expert_used_count=int:2" in done.text
+    assert dict(parse(done.text).settings.overrides) == {
+        "rope.freq_base": 1e6,
+        "rope.scaling.type": "yarn",
+        "rope.scaling.factor": 4.0,
+        "rope.scaling.original_context_length": 32768,
+        "qwen3moe.expert_used_count": 2,
+    }
+    assert not any("expert_used_count" in one or "rope" in one for one in done.notes)
+
+
+def test_keys_and_settings_that_a_tool_cannot_say_are_noted() -> None:
+    name = "qwen3moe"
+    options = LoadOptions(n_ctx=4096, overrides=(*KEYS, ("general.name", "a,b")), stream_experts="off", f32_activations=True)
+    notes = {
+        one.tool: "\n".join(one.notes) for one in equivalent_commands(again("-ngl 99 -cmoe", name), described(name), options)
+    }
+    assert "general.name" in notes["llama.cpp"] and "expert_used_count" not in notes["llama.cpp"]
+    for tool in ("ktransformers", "sglang", "config"):
+        assert "qwen3moe.expert_used_count" in notes[tool] and "qwen3moe.rope.scaling.factor" in notes[tool], tool
+    assert "rope.freq_base" in notes["ktransformers"] and "rope.freq_base" not in notes["config"]
+    assert all("--stream-experts off, --f32-activations" in one for one in notes.values())
+
+
+def test_nodes_of_memory_stand_in_front_of_the_command() -> None:
+    name = "qwen3moe"
+    base = again("-ngl 99 -cmoe", name)
+    second = dataclasses.replace(
+        base, units=tuple((unit, Numa(1) if isinstance(where, Numa) else where) for unit, where in base.units)
+    )
+    spread = with_spread(base, [unit for unit, _ in base.units if unit.kind == "experts"], even((0, 1)))
+    for tool in ("llama.cpp", "ik", "script"):
+        text = WRITERS[tool](written_of(second, described(name), LoadOptions(n_ctx=4096))).text
+        assert "numactl --cpunodebind=1 --membind=1 " in text and parse(text).settings.node == 1
+        done = WRITERS[tool](written_of(spread, described(name), LoadOptions(n_ctx=4096)))
+        assert "numactl --interleave=all " in done.text and parse(done.text).settings.node is None
+        assert any("split over nodes" in one for one in done.notes)
+        assert "numactl --cpu" not in (plain := WRITERS[tool](written_of(base, described(name), LoadOptions())).text)
+        assert "numactl --inter" not in plain
+    for tool in ("llama.cpp", "ktransformers"):
+        alone = WRITERS[tool](written_of(second, described(name), None))
+        assert any("put numactl --cpunodebind=1 --membind=1 in front" in one for one in alone.notes), tool
+        assert not any("in front" in one for one in WRITERS[tool](written_of(base, described(name), None)).notes)
+    assert all(
+        "nodes" in "\n".join(one.notes) or "node of memory" in "\n".join(one.notes)
+        for one in equivalent_commands(spread, described(name), OPTIONS)
+    )
 
 
 def test_equivalents_take_milliseconds() -> None:

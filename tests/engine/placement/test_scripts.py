@@ -63,7 +63,8 @@ def test_the_branch_that_would_run_is_read() -> None:
     assert (rules.overrides, rules.n_gpu_layers, rules.k_type) == ((ROW,), 99, "q8_0")
     assert (parsed.settings.n_ctx, parsed.settings.n_threads, parsed.settings.port) == (32768, 32, 8080)
     assert parsed.settings.model_path == "/models/R1/R1-00001-of-00009.gguf"
-    assert parsed.unsupported == ("numactl --interleave=all: memory and threads are not bound to nodes by this",)
+    assert parsed.unsupported == ()
+    assert [one.split(":")[0] for one in parsed.notes] == ["numactl --interleave=all"]
 
 
 def test_a_variable_chooses_the_other_branch() -> None:
@@ -113,11 +114,32 @@ def test_prefixes_are_taken_off() -> None:
     text = "sudo -E nice -n 5 numactl -N 0 -m 0 taskset -c 0-7,16-23 env A=1 ./llama-server -ngl 5 -t 8"
     parsed = parse(text)
     assert isinstance(parsed.rules, LlamaFlags) and parsed.rules.n_gpu_layers == 5
-    assert [one.split(":")[0] for one in parsed.unsupported] == ["numactl -N 0 -m 0"]
+    assert parsed.unsupported == () and parsed.settings.node == 0
     assert parsed.settings.cores == (*range(8), *range(16, 24))
     assert parsed.settings.options(LoadOptions()).cores == tuple(range(8))
     assert parse("numactl -C 1,3 llama-server -ngl 5").settings.options(LoadOptions()).n_threads == 2
     assert "no list of cores" in parse("taskset 0xff llama-server -ngl 5").unsupported[0]
+
+
+@pytest.mark.parametrize(
+    ("prefix", "node", "cores", "told"),
+    [
+        ("numactl --cpunodebind=1 --membind=1", 1, (), 0),
+        ("numactl -N1 -m1", 1, (), 0),
+        ("numactl -m 2", 2, (), 0),
+        ("numactl --membind 1 --physcpubind=4-6", 1, (4, 5, 6), 0),
+        ("numactl --membind=all", None, (), 0),
+        ("numactl --cpunodebind=0 --membind=1", None, (), 1),
+        ("numactl --membind=0,1", None, (), 1),
+        ("numactl --cpunodebind=0 --interleave=all", None, (), 1),
+        ("numactl --preferred=1", None, (), 1),
+        ("numactl -m 0 numactl -m 1", 1, (), 0),
+    ],
+)
+def test_a_command_that_is_bound_to_a_node_is_so_here(prefix: str, node: int | None, cores: tuple[int, ...], told: int) -> None:
+    parsed = parse(f"{prefix} llama-server -ngl 5")
+    assert (parsed.settings.node, parsed.settings.cores, len(parsed.unsupported)) == (node, cores, told)
+    assert all("not bound to nodes in this way" in one for one in parsed.unsupported)
 
 
 def test_numbers_that_only_a_shell_could_know_are_left_out_and_noted() -> None:

@@ -115,6 +115,25 @@ def test_it_ends_itself_where_nothing_comes_back() -> None:
     assert not keeper.switched_off and before > 0
 
 
+def test_a_comparison_promotes_though_promotion_has_ended_itself() -> None:
+    keeper = keeper_of(Memory((Pool(1, Gpu(0), tuple(range(16))),)))
+    trace = uniform(900, N, 4)
+    for ids in trace[:500]:
+        step(keeper, ids[None, :])
+    before = keeper.figures()[0].promotions
+    assert keeper.switched_off and keeper.compared() is None
+    keeper.compare("promote", 8, 3)
+    for ids in trace[500:]:
+        step(keeper, ids[None, :])
+    found = keeper.compared()
+    assert found is not None and found[0] == "promote" and keeper.figures()[0].promotions > before
+    after = keeper.figures()[0].promotions
+    for ids in trace[:50]:
+        step(keeper, ids[None, :])
+    assert keeper.switched_off and keeper.figures()[0].promotions == after  # as it was before
+    keeper.close()
+
+
 @pytest.mark.parametrize(("slower", "ends"), [(1.1, True), (1.005, False), (0.9, False)])
 def test_it_ends_itself_where_answers_become_slower(slower: float, ends: bool) -> None:
     rng, trace = np.random.default_rng(3), drifting(FIRST_CHECK + 2 * CHECK_BLOCK * CHECK_PAIRS + 20, N, 4)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from engine.api.commands import ComparePools, Generate, UsePools, WatchExperts
+from engine.api.commands import ApplyPlacement, ComparePools, Generate, UsePools, WatchExperts
 from engine.api.events import Failed, PoolsCompared, PoolStats
 from engine.api.values import LoadOptions, PoolMode, SamplingParams
 from tests.helpers.golden_models import golden
@@ -71,6 +73,32 @@ def test_a_comparison_is_told_when_there_are_enough_tokens(recorder: Recorder, m
     assert (found.mode, found.n_pairs) == (mode, 3)
     assert found.with_tok_s > 0 and found.without_tok_s > 0 and found.sigma > 0
     assert stats(recorder, "keep").mode == "keep"
+
+
+def test_a_comparison_that_is_given_up_is_told(recorder: Recorder) -> None:
+    recorder.load(MOE, pooled(MOE, 3))
+    compare = ComparePools(new_id(), "keep", n_block=4, n_pairs=3)
+    recorder.finished(compare)
+    assert next(event for event in recorder.of(compare.request_id) if isinstance(event, PoolStats)).comparing
+    assert not stats(recorder, "keep").comparing
+    recorder.finished(ask(60))
+    assert not any(isinstance(event, PoolsCompared) for event in recorder.events)
+
+
+def test_a_watch_tells_at_once_what_a_move_has_made_of_the_pools(recorder: Recorder) -> None:
+    info = recorder.load(MOE, pooled(MOE, 3))
+    assert info.placement is not None and info.placement.pools
+    watch = WatchExperts(new_id("watch"), 0.05)
+    recorder.finished(watch)
+    recorder.finished(ComparePools(new_id(), "keep"))
+
+    def told(n_layers: int) -> None:
+        recorder.wait_for(lambda events: [len(one.layers) for one in events if isinstance(one, PoolStats)][-1:] == [n_layers])
+
+    recorder.finished(ApplyPlacement(new_id(), replace(info.placement, pools=())))
+    told(0)
+    recorder.finished(ApplyPlacement(new_id(), info.placement))
+    told(len(info.placement.pools))
 
 
 def test_models_without_pools_refuse(recorder: Recorder) -> None:

@@ -16,8 +16,9 @@ from engine.api.values import RequestId, SamplingParams
 from engine.errors import Cancelled, InvalidRequest, ModelChanged
 from engine.runtime.cache_groups import CacheGroup
 from engine.runtime.step import StepBatch
+from engine.session import scheduler
 from engine.session.generate import Session
-from tests.helpers.fake_model import EOG, N_VOCAB, FakeModel, FakeTokenizer, answer, text_of
+from tests.helpers.fake_model import EOG, N_VOCAB, FakeModel, FakeTokenizer, answer, next_token, text_of
 
 GREEDY = SamplingParams(temperature=0.0, max_tokens=12)
 
@@ -34,7 +35,7 @@ class Bench:
         self.session.add(RequestId(name), ids, sampling, 0.0, **more)
 
     def run(self) -> None:
-        for _ in range(2000):
+        for _ in range(4000):
             if self.session.idle:
                 return
             self.session.step()
@@ -48,10 +49,21 @@ class Bench:
         assert len(ends) == 1
         return ends[0]
 
+    def ended(self, name: str) -> bool:
+        return any(isinstance(e, Finished | Failed) and e.request_id == name for e in self.events)
+
     def finished(self, name: str) -> Finished:
         end = self.end(name)
         assert isinstance(end, Finished)
         return end
+
+
+def endless(ids: list[int], n_ctx: int) -> list[int]:
+    """The answer until the context is full, whatever ends it otherwise."""
+    tokens = list(ids)
+    while len(tokens) <= n_ctx:
+        tokens.append(next_token(tokens))
+    return tokens[len(ids) :]
 
 
 def prompt(n: int, start: int = 3) -> list[int]:
@@ -107,15 +119,60 @@ def test_two_requests_decode_together_when_both_fit() -> None:
         assert bench.finished(name).usage.token_ids == tuple(answer(prompt(20, start), 12))
 
 
-def test_a_request_waits_until_its_worst_case_fits() -> None:
-    bench = Bench()
-    endless = SamplingParams(temperature=0.0, max_tokens=-1)
-    bench.add("a", prompt(20), endless)
-    bench.add("b", prompt(20), endless)
+ENDLESS = SamplingParams(temperature=0.0, max_tokens=-1)
+
+
+def test_a_second_endless_answer_starts_at_once_and_the_younger_is_paused_when_room_runs_out() -> None:
+    bench = Bench(n_blocks=16, n_ctx=512)  # for one of them to its end
+    for name, start in (("a", 3), ("b", 50)):
+        bench.add(name, prompt(20, start), ENDLESS, ends_at_eog=False)
+    for _ in range(8):
+        bench.session.step()
+    assert len(bench.model.steps[-1].block_tables) == 2
+    for _ in range(2000):
+        if bench.session.queue.n_waiting:
+            break
+        bench.session.step()
+    assert [e.ahead for e in bench.events if isinstance(e, Queued) and e.request_id == "b"] == [1, 1]
+    said = bench.text("b")
+    assert said and not bench.ended("a")
+    for _ in range(20):
+        bench.session.step()
+    assert bench.text("b") == said and bench.session.queue.n_waiting == 1  # not now one and now the other
     bench.run()
-    assert all(len(batch.block_tables) == 1 for batch in bench.model.steps)
+    for name, start in (("a", 3), ("b", 50)):
+        ids = prompt(20, start)
+        assert bench.finished(name).reason == "length"
+        assert list(bench.finished(name).usage.token_ids) == endless(ids, 512)
+        assert bench.text(name) == "".join(chr(48 + token) for token in endless(ids, 512))
+    assert bench.finished("b").usage.n_reused == 0
+    read = [e.done for e in bench.events if isinstance(e, PrefillProgress) and e.request_id == "b"]
+    assert read[:3] == [0, 16, 20] and set(read[3:]) <= set(range(21))
+
+
+def test_a_request_waits_until_its_prompt_and_some_tokens_fit() -> None:
+    bench = Bench()
+    bench.add("a", prompt(100), ENDLESS)
+    bench.add("b", prompt(100), ENDLESS)
+    bench.session.step()
+    assert bench.session.queue.n_waiting == 1
     assert next(e.ahead for e in bench.events if isinstance(e, Queued) and e.request_id == "b") == 1
-    assert bench.finished("b").usage.n_reused == 19
+    bench.run()
+    assert bench.finished("b").usage.n_reused == 99
+    assert bench.finished("b").usage.token_ids == bench.finished("a").usage.token_ids
+
+
+def test_a_prompt_that_is_paused_is_read_from_where_the_cache_still_has_it() -> None:
+    bench = Bench(chunk=16, n_blocks=12, n_ctx=384)
+    bench.add("a", prompt(40), ENDLESS, ends_at_eog=False)
+    for _ in range(6):
+        bench.session.step()
+    bench.add("b", prompt(150, 50), SamplingParams(temperature=0.0, max_tokens=5))
+    bench.session.step()
+    bench.session._scheduler._pause(bench.session._scheduler._running[-1])
+    bench.run()
+    assert bench.finished("b").usage.token_ids == tuple(answer(prompt(150, 50), 5))
+    assert list(bench.finished("a").usage.token_ids) == endless(prompt(40), 384)
 
 
 @pytest.mark.parametrize("n", [255, 256])
@@ -217,16 +274,22 @@ def test_an_error_of_a_step_ends_its_sequences_only() -> None:
 
 
 actions = st.one_of(
-    st.tuples(st.just("add"), st.integers(1, 70), st.integers(0, 3), st.integers(0, 20)),
+    st.tuples(st.just("add"), st.integers(1, 70), st.integers(0, 3), st.one_of(st.integers(0, 20), st.just(120))),
     st.tuples(st.just("cancel"), st.integers(0, 20)),
     st.tuples(st.just("step"), st.integers(1, 6)),
     st.tuples(st.just("stop"), st.booleans()),
 )
 
 
-@given(st.lists(actions, max_size=25), st.sampled_from([5, 16, 512]))
-@settings(max_examples=60, deadline=None)
-def test_any_script_ends_each_request_once_with_the_right_tokens(script: list[tuple[Any, ...]], chunk: int) -> None:
+@given(st.lists(actions, max_size=25), st.sampled_from([5, 16, 512]), st.sampled_from([1, 16, 128]))
+@settings(max_examples=100, deadline=None)
+def test_any_script_ends_each_request_once_with_the_right_tokens(script: list[tuple[Any, ...]], chunk: int, ahead: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(scheduler, "AHEAD", ahead)  # the less, the more are paused
+        _run_script(script, chunk)
+
+
+def _run_script(script: list[tuple[Any, ...]], chunk: int) -> None:
     bench = Bench(chunk=chunk, n_blocks=10)
     asked: dict[str, tuple[list[int], int]] = {}
     for action, *args in script:

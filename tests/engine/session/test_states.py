@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from engine.api.events import Event, Failed, Finished
 from engine.api.values import RequestId, SamplingParams
 from engine.errors import EngineError
+from engine.session import scheduler
 from engine.session.generate import Session
 from engine.session.states import NONE, TAIL, StateHold, StateSlots
 from tests.helpers.fake_model import N_VOCAB, FakeTokenizer, answer
@@ -160,14 +161,22 @@ def test_no_more_run_than_have_slots() -> None:
 @settings(max_examples=60, deadline=None)
 @given(
     script=st.lists(
-        st.tuples(st.integers(0, 3), st.integers(1, 90), st.integers(1, 9), st.sampled_from(["wait", "step", "cancel", "stop"])),
+        st.tuples(st.integers(0, 3), st.integers(1, 90), st.integers(1, 28), st.sampled_from(["wait", "step", "cancel", "stop"])),
         max_size=12,
     ),
     chunk=st.sampled_from([3, 16, 50]),
     slots=st.sampled_from([(4, 1), (7, 2), (20, 3)]),
+    n_blocks=st.sampled_from([4, 6, 24]),
 )
-def test_any_script_gives_the_right_tokens(script: list[tuple[int, int, int, str]], chunk: int, slots: tuple[int, int]) -> None:
-    bench = Bench(chunk=chunk, n_blocks=24, n_ctx=128, state_slots=slots)
+def test_any_script_gives_the_right_tokens(
+    script: list[tuple[int, int, int, str]], chunk: int, slots: tuple[int, int], n_blocks: int
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(scheduler, "AHEAD", 1)  # many are paused
+        _run_script(script, Bench(chunk=chunk, n_blocks=n_blocks, n_ctx=128, state_slots=slots))
+
+
+def _run_script(script: list[tuple[int, int, int, str]], bench: Bench) -> None:
     asked: dict[RequestId, tuple[list[int], int]] = {}
     spoken: list[int] = []
     for start, length, n, then in script:

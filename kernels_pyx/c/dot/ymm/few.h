@@ -71,10 +71,13 @@ LD_INLINE void ld_store_sums(const __m256 *acc, float *y, const int n_rows) {
 
 // Defines the function `name` with the signature of ld_linear_few over `rows_fn`, which has LD_ROWS_ARGS and is always inlined.
 // max_rows: rows in flight for one activation, 1, 2 or 4. max_sums: how many rows times activations the registers hold, 4 or 8.
-// LD_DEFINE_FAR: for loops that ask LD_FAR_AHEAD.
+// LD_DEFINE_FAR: for loops that ask LD_FAR_AHEAD. LD_DEFINE_ABREAST: two rows in flight wherever they are cheaper than one, though the
+// lines of long rows are then asked for just before the rows.
 #define LD_DEFINE_FEW(name, rows_fn, max_rows, max_sums) \
     LD_DEFINE_FEW_EXPANDED(name, rows_fn, max_rows, max_sums, LD_AHEAD) // LD_NAME in the arguments goes first
 #define LD_DEFINE_FAR(name, rows_fn, max_rows, max_sums) LD_DEFINE_FEW_EXPANDED(name, rows_fn, max_rows, max_sums, LD_FAR_AHEAD)
+#define LD_DEFINE_ABREAST(name, rows_fn, max_sums, abreast) \
+    LD_DEFINE_FEW_EXPANDED(name, rows_fn, 2, max_sums, (abreast) ? LD_FAR_AHEAD : LD_AHEAD)
 #define LD_DEFINE_FEW_EXPANDED(name, rows_fn, max_rows, max_sums, ahead) \
     static __attribute__((noinline)) void name##_tile(const uint8_t *w, size_t w_stride, const uint8_t *act, size_t act_stride, \
                                                       float *y, size_t y_stride, int64_t k, int64_t n_rows, int64_t n_act) { \

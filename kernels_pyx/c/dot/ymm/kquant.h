@@ -132,13 +132,16 @@ LD_INLINE void LD_NAME(ld_rows_of_halves)(LD_ROWS_ARGS, const int bytes, ld_quan
     LD_UNROLL for (int a = 0; a < n_act; a++) ld_store_sums(acc[a], y + a * y_stride, n_rows);
 }
 
-#define LD_ROWS_OF_GROUPS(name, rows_fn, few_fn, groups_fn) \
+#define LD_ROWS_OF_GROUPS(name, rows_fn, few_fn, groups_fn, has_fifth) \
     LD_INLINE void rows_fn(LD_ROWS_ARGS) { \
-        groups_fn(w, w_stride, act, act_stride, y, y_stride, k, n_rows, n_act, sizeof(ld_block_##name), ld_quants_##name); \
+        if (LD_ABREAST && n_rows == 2 && n_act == 1) \
+            ld_groups_abreast(w, w_stride, act, y, k, sizeof(ld_block_##name), has_fifth); \
+        else \
+            groups_fn(w, w_stride, act, act_stride, y, y_stride, k, n_rows, n_act, sizeof(ld_block_##name), ld_quants_##name); \
     } \
-    LD_DEFINE_FEW(few_fn, rows_fn, 2, LD_MAX_SUMS)
-LD_ROWS_OF_GROUPS(q4_k, LD_NAME(ld_rows_q4_k), LD_NAME(ld_few_q4_k), LD_NAME(ld_rows_of_groups))
-LD_ROWS_OF_GROUPS(q5_k, LD_NAME(ld_rows_q5_k), LD_NAME(ld_few_q5_k), LD_NAME(ld_rows_of_groups))
+    LD_DEFINE_ABREAST(few_fn, rows_fn, LD_MAX_SUMS, LD_ABREAST)
+LD_ROWS_OF_GROUPS(q4_k, LD_NAME(ld_rows_q4_k), LD_NAME(ld_few_q4_k), LD_NAME(ld_rows_of_groups), 0)
+LD_ROWS_OF_GROUPS(q5_k, LD_NAME(ld_rows_q5_k), LD_NAME(ld_few_q5_k), LD_NAME(ld_rows_of_groups), 1)
 #undef LD_ROWS_OF_GROUPS
 LD_DEFINE_FEW(LD_NAME(ld_few_iq4_xs), LD_NAME(ld_rows_iq4_xs), 2, LD_MAX_SUMS)
 

@@ -91,10 +91,13 @@ LD_INLINE void LD_NAME(ld_rows_nibbles)(LD_ROWS_ARGS, const int bytes, ld_quants
 
 #define LD_ROWS_OF_NIBBLES(name, rows_fn, few_fn, nibbles_fn, kind, values, is_signed, m_factor) \
     LD_INLINE void rows_fn(LD_ROWS_ARGS) { \
-        nibbles_fn(w, w_stride, act, act_stride, y, y_stride, k, n_rows, n_act, sizeof(ld_block_##name), ld_quants_##name, \
-                   ld_scales_##name, ld_four_scales_##name, kind, values, is_signed, m_factor); \
+        if (LD_ABREAST && (kind) != LD_CHOSEN && n_rows == 2 && n_act == 1) \
+            ld_blocks_abreast(w, w_stride, act, y, k, sizeof(ld_block_##name), (kind) == LD_FIFTH, m_factor); \
+        else \
+            nibbles_fn(w, w_stride, act, act_stride, y, y_stride, k, n_rows, n_act, sizeof(ld_block_##name), ld_quants_##name, \
+                       ld_scales_##name, ld_four_scales_##name, kind, values, is_signed, m_factor); \
     } \
-    LD_DEFINE_FEW(few_fn, rows_fn, 2, LD_MAX_SUMS)
+    LD_DEFINE_ABREAST(few_fn, rows_fn, LD_MAX_SUMS, LD_ABREAST && (kind) != LD_CHOSEN)
 LD_ROWS_OF_NIBBLES(q4_0, LD_NAME(ld_rows_q4_0), LD_NAME(ld_few_q4_0), LD_NAME(ld_rows_nibbles), LD_PLAIN, NULL, 0, -8)
 LD_ROWS_OF_NIBBLES(q4_1, LD_NAME(ld_rows_q4_1), LD_NAME(ld_few_q4_1), LD_NAME(ld_rows_nibbles), LD_PLAIN, NULL, 0, 1)
 LD_ROWS_OF_NIBBLES(q5_0, LD_NAME(ld_rows_q5_0), LD_NAME(ld_few_q5_0), LD_NAME(ld_rows_nibbles), LD_FIFTH, NULL, 0, -16)
