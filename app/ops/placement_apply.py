@@ -64,6 +64,7 @@ class PlacementApply(QObject):
         self._loading = False
         self.asked: Placement | None = None
         self.failure = ""
+        self._stopped = False
         bridge.state_changed.connect(self._on_engine_changed)
         models.ready.connect(self._on_ready)
         models.failed.connect(self._on_load_failed)
@@ -135,11 +136,12 @@ class PlacementApply(QObject):
 
     def _on_cancelled(self) -> None:
         self._end(self._desk.applied)
-        self._fail(tr("Placement", "Applying was stopped; the model is as it was."))
+        self._fail(tr("Placement", "Applying was stopped; the model is as it was."), stopped=True)
 
     def _on_engine_changed(self, state: EngineState) -> None:
         if state.model is None and not self.running:
             self.asked = None
+            self.failure = "" if self._stopped else self.failure  # there is no model any more that is as it was
         if self._loading and state.kind == "loading":
             self.progressed.emit(Applying("load", state.done, state.total))
         elif self._loading and state.loading is None and state.model is None and state.kind != "error":
@@ -170,6 +172,6 @@ class PlacementApply(QObject):
             automatic = default is not None and same_places(applied, default)
             self._library.set_used(self._desk.path, None if automatic else applied)
 
-    def _fail(self, sentence: str) -> None:
-        self.failure, self.asked = sentence, None
+    def _fail(self, sentence: str, *, stopped: bool = False) -> None:
+        self.failure, self.asked, self._stopped = sentence, None, stopped
         self.failed.emit(sentence)

@@ -109,10 +109,12 @@ def fitted(planner: PlacementPlanner, draft: Draft, counts: Mapping[int, Sequenc
 
 
 def differing(before: Placement, after: Placement) -> frozenset[CardId]:
-    """What lies elsewhere; caches and states go with their attention and are not counted, sets of hot experts are."""
+    """What lies elsewhere, or otherwise over the nodes of memory; caches and states go with their attention and are not counted,
+    sets of hot experts are."""
     places = before.places
-    counted = ((unit, device) for unit, device in after.units if unit.kind not in ("kv", "state"))
-    units = (unit for unit, device in counted if places.get(unit) != device or before.spread_of(unit) != after.spread_of(unit))
+    units = {unit for unit, device in after.units if places.get(unit) != device}
+    units |= {unit for unit, _ in (*before.spreads, *after.spreads) if before.spread_of(unit) != after.spread_of(unit)}
     sets = {(pool.layer, pool.gpu, len(pool.experts)) for pool in before.pools}
     sets ^= {(pool.layer, pool.gpu, len(pool.experts)) for pool in after.pools}
-    return frozenset[CardId](units) | {HotSet(layer, gpu) for layer, gpu, _ in sets}
+    counted = (unit for unit in units if unit.kind not in ("kv", "state"))
+    return frozenset[CardId](counted) | {HotSet(layer, gpu) for layer, gpu, _ in sets}

@@ -11,6 +11,7 @@ from pytestqt.qtbot import QtBot
 
 from app.ops.placement_library import same_places
 from app.ops.placement_measure import Measured, order, prompt_of
+from app.ops.placement_moves import differing
 from engine.api.commands import ApplyPlacement, Generate, LoadModel
 from engine.api.errors import EngineError
 from engine.api.events import Failed
@@ -177,6 +178,8 @@ def test_a_placement_over_several_nodes_is_not_the_one_on_the_first(bench: Place
     assert same_places(spread, with_spread(on_one, experts, even((0, 1))))
     moved = replace(spread, units=tuple((unit, Gpu(0)) for unit, _ in spread.units))  # where nothing is spread any more
     assert same_places(moved, replace(moved, spreads=()))
+    assert differing(on_one, spread) == differing(spread, other) == differing(spread, on_one) == frozenset(experts)
+    assert not differing(spread, with_spread(on_one, experts, even((0, 1)))) and not differing(moved, replace(moved, spreads=()))
 
 
 def test_only_answers_that_are_long_enough_are_noted(bench: PlacementBench) -> None:

@@ -13,7 +13,7 @@ from pytestqt.qtbot import QtBot
 from app.ops.placement_library import same_places
 from app.shots.model_header import write_header
 from app.widgets.format import bytes_text
-from engine.api.commands import ApplyPlacement, AskHoldings, ComparePools, LoadModel, UsePools
+from engine.api.commands import ApplyPlacement, AskHoldings, ComparePools, LoadModel, UnloadModel, UsePools
 from engine.api.events import LayerPool, PoolsCompared, PoolStats
 from engine.api.pure import Gpu, Planner, UnitId
 from engine.api.values import HoldingInfo
@@ -232,6 +232,22 @@ def test_what_a_longer_context_moves_is_not_what_loading_would_choose(shown: Pag
     default = bench.parts.library.default
     assert default is not None and same_places(default, usual)
     assert shown.page.header.preset.text() == "Automatic, edited"
+
+
+def test_a_stop_is_not_told_of_a_model_that_has_gone_since(shown: Page) -> None:
+    shown.load()
+    shown.move(3)
+    bench = shown.bench
+    bench.engine.apply = (Stall(60.0),)
+    with bench.qtbot.waitSignal(bench.parts.apply.progressed):
+        bench.parts.apply.apply()
+    with bench.qtbot.waitSignal(bench.parts.apply.failed):
+        bench.parts.apply.cancel()
+    assert "as it was" in shown.page.strip.text
+    bench.bridge.submit(UnloadModel(bench.bridge.new_id()))
+    bench.qtbot.waitUntil(lambda: bench.bridge.state.model is None)
+    bench.qtbot.waitUntil(lambda: shown.page.strip.text == "")
+    assert "as it was" not in shown.page.pending.text
 
 
 def test_what_is_pinned_stays_so_with_another_context_and_not_with_another_model(shown: Page, tmp_path: Path) -> None:
