@@ -68,9 +68,10 @@ def _window(wanted: WindowArguments) -> int:
 def _shots(arguments: list[str]) -> int:
     import os
 
-    if not arguments:
-        sys.stderr.write("usage: layerdeck shots DIR [SCREEN...]\n")
-        return 2
+    if not arguments or any(one.startswith("-") for one in arguments):
+        asked = arguments[:1] in (["-h"], ["--help"])
+        (sys.stdout if asked else sys.stderr).write("usage: layerdeck shots DIR [SCREEN...]\n")
+        return 0 if asked else 2
     from app.preflight import prepare
 
     os.environ["QT_QPA_PLATFORM"] = "offscreen"
@@ -78,8 +79,13 @@ def _shots(arguments: list[str]) -> int:
     if sentence:
         sys.stderr.write(sentence + "\n")
         return 1
+    from app.shots.book import SCREENS
     from app.shots.run import run
 
+    unknown = next((one for one in arguments[1:] if one not in SCREENS), None)
+    if unknown is not None:
+        sys.stderr.write(f"there is no screen named {unknown}; there are {', '.join(SCREENS)}\n")
+        return 2
     for path in run(Path(arguments[0]), arguments[1:]):
         sys.stdout.write(f"{path}\n")
     return 0

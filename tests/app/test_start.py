@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from pytestqt.qtbot import QtBot
 
-from app.__main__ import WindowArguments, window_arguments
+from app.__main__ import WindowArguments, main, window_arguments
 from app.crash_guard import CrashGuard
 from app.instance import Instance
 from app.paths import find_paths
@@ -35,6 +35,30 @@ ROOT = Path(__file__).parents[2]
 )
 def test_arguments(arguments: list[str], expected: WindowArguments | None) -> None:
     assert window_arguments(arguments) == expected
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "words"),
+    [
+        (["--help"], 0, "usage: layerdeck shots DIR"),
+        ([], 2, "usage: layerdeck shots DIR"),
+        (["pictures", "--light"], 2, "usage: layerdeck shots DIR"),
+        (["pictures", "no_such_screen"], 2, "there is no screen named no_such_screen; there are "),
+    ],
+)
+def test_shots_say_how_they_are_asked_for(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    status: int,
+    words: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["shots", *arguments]) == status
+    told = capsys.readouterr()
+    assert (told.err if status else told.out).startswith(words)
+    assert not list(tmp_path.iterdir())
 
 
 def test_home_can_be_moved(own_home: Path) -> None:
