@@ -6,10 +6,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.helpers.beside import BESIDE
 from tests.helpers.models import need_included_model
 
 ROOT = Path(__file__).resolve().parents[2]
-ALLOWED_S = 0.9
+ALLOWED_S = 0.9 * BESIDE
 """Measured 0.5 s (2 cores, shared with six busy processes). A quiet machine is ready in about as long on the wall clock."""
 
 # One worker: others would spend time of ours waiting for the first token.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
 import pytest
 
@@ -11,7 +10,7 @@ from engine.advice.diagnosis.departures import EASED, SMALL_CACHE, eased, lighte
 from engine.advice.diagnosis.finding import gain_sentence
 from engine.advice.diagnosis.gains import RESERVE_BYTES
 from engine.advice.diagnosis.measured import Measured
-from engine.api.pure import Gpu, Numa, Placement, Planner, machine_of, read_outline
+from engine.api.pure import Gpu, Numa, Placement, Planner, UnitId, machine_of, read_outline
 from engine.api.values import LoadOptions
 from tests.helpers.report_models import report_model
 
@@ -66,7 +65,7 @@ def test_what_lay_on_a_lost_card_goes_to_the_other_and_the_rest_into_memory(plan
     assert any(where == Numa(0) for unit, where in gain.placement.units if unit.kind == "experts" and unit.layer < 20)
     # Caches go where their attention is.
     places = gain.placement.places
-    assert all(where == places[replace(unit, kind="mixer")] for unit, where in gain.placement.units if unit.kind == "kv")
+    assert all(where == places[UnitId("mixer", unit.layer)] for unit, where in gain.placement.units if unit.kind == "kv")
     assert gain.percent < 0 and gain.spread == 0
     assert gain.text == "Move what lay on GPU 0 to GPU 1 and memory node 0"
     assert f"about {gain.percent:.0f} %" in gain_sentence(gain)

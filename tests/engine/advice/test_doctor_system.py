@@ -7,6 +7,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -229,7 +230,12 @@ def deaf() -> Iterator[int]:
     """A port where connections are made and nothing is ever said."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         kept: list[socket.socket] = []
-        thread = threading.Thread(target=lambda: kept.append(server.accept()[0]), daemon=True)
+
+        def take() -> None:
+            with suppress(OSError):  # nobody came, and the port is closed
+                kept.append(server.accept()[0])
+
+        thread = threading.Thread(target=take, daemon=True)
         thread.start()
         yield server.getsockname()[1]
     for one in kept:

@@ -16,6 +16,7 @@ from engine.hardware import gpu_watch
 from engine.hardware.gpu_watch import GpuWatch
 from engine.hardware.sampler import Sampler
 from tests.helpers import machines
+from tests.helpers.beside import BESIDE
 from tests.helpers.nvml import Cards, build, wait_for
 
 DAY = 86_400
@@ -61,7 +62,7 @@ def test_a_reading_of_128_cores_and_4_cards_takes_half_a_percent_of_a_core(machi
             time.sleep(max(0.0, began + 0.1 * n - time.monotonic()))
         best = min(best, (cpu_s(watch.pid) - before) / 20)
     assert (len(snapshot.cores), len(snapshot.gpus)) == (128, 4)
-    assert best < SHARE
+    assert best < SHARE * BESIDE
 
 
 @pytest.mark.slow
