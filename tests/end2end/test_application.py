@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 from PySide6.QtGui import QImage
 
-from tests.helpers.beside import BESIDE
 from tests.helpers.models import included_model
 
 ROOT = Path(__file__).parents[2]
@@ -159,4 +158,4 @@ def test_an_idle_application_uses_under_a_hundredth_of_a_core(tmp_path: Path, wi
     assert rested is not None
     share = (float(rested.group(1)) - float(settled.group(1))) / 20
     # What wakes once a second finds the caches cold where other tests run meanwhile, and takes two to three times as long.
-    assert share < 0.01 * BESIDE, share
+    assert share < (0.01 if "PYTEST_XDIST_WORKER" not in os.environ else 0.02), share

@@ -4,5 +4,5 @@ from __future__ import annotations
 
 import os
 
-BESIDE = 2.0 if "PYTEST_XDIST_WORKER" in os.environ else 1.0
+BESIDE = 1.5 if "PYTEST_XDIST_WORKER" in os.environ else 1.0
 """Bounds on CPU time are multiplied by it. They are met as they are written where a test runs alone."""

@@ -162,32 +162,32 @@ def test_a_longer_context_says_what_leaves_which_card(tmp_path: Path, headers: P
 
 @pytest.mark.parametrize("grow", (False, True))
 def test_a_drag_has_new_numbers_within_16_ms(tmp_path: Path, headers: Path, grow: bool) -> None:
-    """94 layers of four cards and 1,131 tensors over six devices. CPU time, the least of two planners: each sees a move once.
+    """94 layers of four cards and 1,131 tensors over six devices. CPU time, the least of four planners: each sees a move once.
 
     grow: with the chunk of prompts that loading would choose for each placement.
     """
     model = outline("qwen3-235b", "Q4_K_M", headers)
     there = machine(tmp_path, MILAN | {"ram_gib": 512}, "RTX 4090", 24, 4)
-    planners = [Planner(model, LoadOptions(n_ctx=16384, grow_chunk=grow), there) for _ in range(2)]
+    planners = [Planner(model, LoadOptions(n_ctx=16384, grow_chunk=grow), there) for _ in range(4)]
     start = planners[0].fit()
     for planner in planners:
         planner.prepare(start)
         planner.estimate(start)
-    rng, taken = random.Random(1), []
+    rng, moves = random.Random(1), []
     for _ in range(60):
         kind, first = rng.choice(("mixer", "ffn", "experts", "kv")), rng.randrange(94)
         last = first + 1 + (rng.randrange(30) if rng.random() < 0.5 else 0)
         units = [UnitId(kind, i) for i in range(first, min(last, 94))]  # type: ignore[arg-type]
-        device = rng.choice(planners[0].devices)
-        seconds = []
-        for planner in planners:
+        moves.append((units, rng.choice(planners[0].devices)))
+    runs: list[list[float]] = []
+    for planner in planners:  # one after the other: a shared machine is half as fast for seconds
+        runs.append([])
+        for units, device in moves:
             started = time.thread_time()
             planner.estimate(planner.move(start, units, device))
-            seconds.append(time.thread_time() - started)
-        taken.append(min(seconds))
-    taken.sort()
-    # 19 of 20 in time: a search for garbage, or a neighbour, may come between.
-    assert taken[-4] < 0.016 * BESIDE and taken[len(taken) // 2] < 0.010 * BESIDE, [round(1e3 * one, 1) for one in taken[-8:]]
+            runs[-1].append(time.thread_time() - started)
+    taken = sorted(map(min, *runs))
+    assert taken[-1] < 0.016 * BESIDE and taken[len(taken) // 2] < 0.010 * BESIDE, [round(1e3 * one, 1) for one in taken[-8:]]
 
 
 def test_units_are_split_over_nodes_and_brought_together(tmp_path: Path, headers: Path) -> None:
