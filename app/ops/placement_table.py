@@ -96,7 +96,9 @@ def _card(fact: UnitFacts, nbytes: int, family: Family, device: Device, draft: D
 
 def _nodes(placement: Placement | None, unit: UnitId) -> tuple[int, ...]:
     """Over which nodes a unit is split; empty: over none."""
-    spread = None if placement is None else placement.spread_of(unit)
+    if placement is None or not placement.spreads:  # as most are; asked for each unit at each drop
+        return ()
+    spread = placement.spread_of(unit)
     return () if spread is None else spread.nodes
 
 

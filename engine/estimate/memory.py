@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 from engine.arch.cache_groups import groups_of
 from engine.arch.spec import Mla, ModelSpec, Rope, Temperature
@@ -193,7 +194,7 @@ class Estimator:
         """The plans that need most memory: of decode the one with most rows, those of prefill."""
         return tuple(self._lowered(placement, phase, rows) for phase, rows in self.kinds)
 
-    @property
+    @cached_property
     def kinds(self) -> tuple[tuple[Phase, int], ...]:
         """(phase, rows) of those plans."""
         latent = any(isinstance(block.mixer, Mla) for block in self._spec.blocks)
@@ -225,12 +226,12 @@ class Estimator:
         types = placement.k_type, placement.v_type
         if types not in self._pieces:
             caches = {layer: sum(self.layer_cache(layer, Gpu(0), placement)) for layer in self._layer_groups}
-            self._pieces[types] = unit_pieces(self._spec, self.uses, self.tensors, caches, f32=self.f32)
-        by_unit = dict(self._pieces[types])
-        slots, _ = plan_slots(self._spec, self.snapshot_budget)
-        for layer, shape in state_shapes(self._spec):
-            by_unit[UnitId("state", layer)] = pieces([4 * (slots + 1) * shape.state_floats])
-        return lost_on_gpus(by_unit, placement.places, 4 * self._spec.n_embd * self.largest_chunk)
+            found = unit_pieces(self._spec, self.uses, self.tensors, caches, f32=self.f32)
+            slots, _ = plan_slots(self._spec, self.snapshot_budget)
+            for layer, shape in state_shapes(self._spec):
+                found[UnitId("state", layer)] = pieces([4 * (slots + 1) * shape.state_floats])
+            self._pieces[types] = found
+        return lost_on_gpus(self._pieces[types], placement.places, 4 * self._spec.n_embd * self.largest_chunk)
 
     def without_gpu_kernels(self) -> frozenset[UnitId]:
         """Units with a matrix of a format that GPUs do not read: those that are exact but slow on the CPU too."""

@@ -189,16 +189,18 @@ class QuickBytes:
     def _collect(self, placement: Placement, kinds: tuple[Kind, ...], found: dict[Device, _Lanes], *, extra: bool = False) -> int:
         """Adds the lanes of plans; how many kinds of layers there are, by shape and devices."""
         home = placement.home  # whose lane is that of all nodes
-        places: dict[UnitId, Device] = {u: home if isinstance(one, Numa) else one for u, one in placement.places.items()}
+        places = placement.places
+        if len(placement.nodes) > 1:
+            places = {unit: home if isinstance(one, Numa) else one for unit, one in places.items()}
         embed, head = places[UnitId("embed")], places[UnitId("head")]
         seen: set[tuple[Shape, tuple[Device | None, ...], int]] = set()
+        over: dict[tuple[Device, Device], None] = {}  # from where to where rows go
         before = embed
         for shape, ids in zip(self._fragments.shapes, self._ids, strict=True):
-            where = tuple(places.get(unit) for unit in ids)
+            where = tuple(map(places.get, ids))
             mixer, ffn = where[0], where[1]
             assert mixer is not None and ffn is not None
-            if before != mixer:
-                self._between(found, before, mixer, kinds)
+            over[before, mixer] = None
             before = ffn
             pool = placement.pool_of(ids[0].layer) if placement.pools else None
             n_pooled = 0 if pool is None else len(pool.experts)
@@ -215,8 +217,10 @@ class QuickBytes:
                 for device, number in numbers.items():
                     if number in parts:
                         found.setdefault(device, _Lanes()).add(label, parts[number])
-        if before != head:
-            self._between(found, before, head, kinds)
+        over[before, head] = None
+        for source, target in over:
+            if source != target:
+                self._between(found, source, target, kinds)
         for kind in kinds:
             label = _label(kind, extra)
             ends: tuple[tuple[Device, UnitKind], ...] = ((embed, "embed"), (head, "head"))

@@ -70,21 +70,23 @@ class Speed:
         found = self._part("embed", -1, -1, at, phase, depth)
         parts: dict[Device, Part] = {at: found}
         seconds, crossing = self._roofline.calibration.step_us * 1e-6 + found.seconds, 0.0
-        where = placement.places
+        where = placement.places.get
         pools = placement.pools_that_count
-        for i in range(self._spec.n_layers):
-            devices = tuple(where.get(unit) for unit in self._ids[i])
+        alike: dict[_Key, int] = {}
+        for i, (ids, shape) in enumerate(zip(self._ids, self._work.shapes, strict=True)):
             pool = pools.get(i)
-            spreads = tuple(placement.spread_of(unit) for unit in self._ids[i]) if placement.spreads else ()
-            key = (self._work.shapes[i], devices, at, phase, depth, _NONE if pool is None else self._served(pool), spreads)
-            layer = self._known.get(key)
-            if layer is None:
-                layer = self._known[key] = self._layer(i, *key)
-            seconds += layer.seconds
-            crossing += layer.crossing
+            spreads = tuple(map(placement.spread_of, ids)) if placement.spreads else ()
+            key = (shape, tuple(map(where, ids)), at, phase, depth, _NONE if pool is None else self._served(pool), spreads)
+            if key not in self._known:
+                self._known[key] = self._layer(i, *key)
+            alike[key] = alike.get(key, 0) + 1
+            at = self._known[key].leaves
+        for key, n in alike.items():
+            layer = self._known[key]
+            seconds += n * layer.seconds
+            crossing += n * layer.crossing
             for device, part in layer.parts:
-                parts[device] = parts[device] + part if device in parts else part
-            at = layer.leaves
+                parts[device] = parts.get(device, Part()) + part.part(n)
         head, spread = placement.device_of(UnitId("head")), placement.spread_of(UnitId("head"))
         dealt = self._dealt("head", -1, -1, head, phase, depth, spread)
         for device, part in dealt:

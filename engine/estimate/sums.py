@@ -77,7 +77,12 @@ class UnitSums:
         kept: defaultdict[Device, int] = defaultdict(int)
         for layer, (cpu, gpu) in self._cache(placement).items():
             unit = UnitId("kv", layer)
-            needed, spare = gpu if isinstance(places[unit], Gpu) else cpu
+            here = places[unit]
+            needed, spare = gpu if isinstance(here, Gpu) else cpu
+            if not placement.spreads:
+                kv[here] += needed
+                kept[here] += spare
+                continue
             for device, nbytes in placement.dealt(unit, needed).items():
                 kv[device] += nbytes
             for device, nbytes in placement.dealt(unit, spare).items():
@@ -110,16 +115,21 @@ class UnitSums:
 
     def colours(self, placement: Placement) -> Mapping[Device, tuple[int, int, int]]:
         """Bytes of weights by device: of attention, of experts, of the rest, what several units share among it."""
-        kinds: dict[Device, list[int]] = {}
+        kinds: defaultdict[Device, list[int]] = defaultdict(lambda: [0, 0, 0])
         places = placement.places
         for unit, (cpu, gpu) in self._weights.items():
-            nbytes = gpu if isinstance(places[unit], Gpu) else cpu
-            for device, part in placement.dealt(unit, nbytes).items():
-                kinds.setdefault(device, [0, 0, 0])[_COLOURS.get(unit.kind, 2)] += part
+            device, colour = places[unit], _COLOURS.get(unit.kind, 2)
+            if isinstance(device, Gpu):
+                kinds[device][colour] += gpu
+            elif not placement.spreads:
+                kinds[device][colour] += cpu
+            else:
+                for node, part in placement.dealt(unit, cpu).items():
+                    kinds[node][colour] += part
         for device, part in self._added({}, self._shared_weights, placement).items():
-            kinds.setdefault(device, [0, 0, 0])[2] += part
+            kinds[device][2] += part
         for card, (more, _) in self._pooled(placement).items():
-            kinds.setdefault(card, [0, 0, 0])[1] += more
+            kinds[card][1] += more
         return {device: (one[0], one[1], one[2]) for device, one in kinds.items()}
 
     def by_unit(self, placement: Placement) -> dict[UnitId, int]:

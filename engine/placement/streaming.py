@@ -30,7 +30,7 @@ def placement_for_prefill(placement: Placement, unreadable: frozenset[UnitId]) -
 
     unreadable: units with weights that GPUs do not read, which stay.
     """
-    places = dict(placement.units)
+    places = placement.places
     moved = {
         unit: home
         for unit, where in placement.units

@@ -32,7 +32,7 @@ def test_thousands_of_teams() -> None:
         if i % 2:
             assert pool.tally(5) == 5
         pool.close()
-    assert psutil.Process().num_threads() == before
+    assert psutil.Process().num_threads() <= before  # one of another test may have ended meanwhile
 
 
 def test_workers_are_pinned_and_say_where_not() -> None:
@@ -79,7 +79,7 @@ def test_forgotten_team_ends_its_threads() -> None:
     pool = Pool([-1, -1])
     pool.tally(1)
     del pool
-    assert psutil.Process().num_threads() == before
+    assert psutil.Process().num_threads() <= before  # one of another test may have ended meanwhile
 
 
 def test_closed_team_refuses_work() -> None:

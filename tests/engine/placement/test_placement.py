@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import os
+import pickle
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +16,7 @@ from engine.errors import InvalidRequest, PlacementError
 from engine.gguf.reader import read_gguf
 from engine.placement.file import from_json, to_json
 from engine.placement.options import LoadOptions
-from engine.placement.placement import Numa, default_placement, plan_workers, units_of
+from engine.placement.placement import Gpu, Numa, default_placement, plan_workers, units_of
 from tests.helpers.golden_models import golden
 from tests.helpers.runs import write_model
 
@@ -23,6 +25,15 @@ def test_experts_can_be_placed_by_themselves() -> None:
     units = units_of(build_spec(read_gguf(golden("qwen3moe").path)))
     assert UnitId("experts", 2) in units
     assert len(set(units)) == 2 + 3 * 4
+
+
+def test_of_a_device_there_is_one_object() -> None:
+    for one in (Gpu(1), Numa(1)):
+        assert copy.deepcopy(one) is one and copy.copy(one) is one and pickle.loads(pickle.dumps(one)) is one
+    assert Gpu(1) is Gpu(index=1) and Numa(1) is Numa(node=1)
+    assert len({Gpu(0), Gpu(1), Gpu(1), Numa(0), Numa(1)}) == 4
+    assert sorted([Gpu(1), Numa(1), Gpu(0), Numa(0)]) == [Numa(0), Numa(1), Gpu(0), Gpu(1)]
+    assert replace(Gpu(1), index=2) is Gpu(2) and Gpu(1).index == 1
 
 
 def test_default_placement_covers_every_unit_once(tmp_path: Path) -> None:

@@ -94,7 +94,7 @@ def test_cancelled_loading_gives_everything_back(at: float) -> None:
         load(file, spec, build_graph(spec), LoadOptions(), progress, abort)
     assert time.perf_counter() - started < 1.5
     assert process.memory_info().rss - before < 50e6
-    assert process.num_threads() == threads
+    assert process.num_threads() <= threads  # one of another test may have ended meanwhile
 
 
 def test_context_beyond_the_model_is_refused(path: Path) -> None:
@@ -200,7 +200,7 @@ def test_one_wrong_first_token_refuses_the_model(path: Path) -> None:
     threads = psutil.Process().num_threads()
     with pytest.raises(EngineError, match="the head"):
         open_model(path)
-    assert psutil.Process().num_threads() == threads
+    assert psutil.Process().num_threads() <= threads  # one of another test may have ended meanwhile
 
 
 def test_steps_after_close_are_refused(path: Path) -> None:
