@@ -14,6 +14,17 @@ LD_INLINE void ld_add_to_rows(float *y, __m256 v, int64_t n, int is_first) {
     _mm256_maskstore_ps(y, mask, is_first ? v : _mm256_add_ps(v, _mm256_maskload_ps(y, mask)));
 }
 
+// y[0..n) = or += v * factor, at most eight.
+LD_INLINE void ld_add_times(float *y, __m256 v, __m256 factor, int64_t n, int is_first) {
+    if (__builtin_expect(n >= 8, 1)) {
+        _mm256_storeu_ps(y, is_first ? _mm256_mul_ps(v, factor) : _mm256_fmadd_ps(v, factor, _mm256_loadu_ps(y)));
+        return;
+    }
+    if (n <= 0) return;
+    const __m256i mask = ld_mask8(n);
+    _mm256_maskstore_ps(y, mask, is_first ? _mm256_mul_ps(v, factor) : _mm256_fmadd_ps(v, factor, _mm256_maskload_ps(y, mask)));
+}
+
 #define LD_NAME(name) name##_avx2
 #define LD_OWN_INT8
 

@@ -58,10 +58,16 @@ LD_INLINE void ld_store_words(const __m256i rows[8], int32_t *out, const int n) 
     LD_UNROLL for (int i = 0; i < n; i++) _mm256_store_si256((__m256i *)(out + i * LD_PANEL_ROWS), words[i]);
 }
 
+// Of formats whose integers are nibbles, the 32 bytes of groups g (low nibbles) and g + 1; NULL: others.
+typedef __m256i (*ld_nibble_pairs_fn)(const uint8_t *row, int64_t g);
+LD_INLINE __m256i ld_nibble_pairs_q4_k(const uint8_t *row, int64_t g) {
+    return ld_load256(((const ld_block_q4_k *)row)[g / 8].q + 32 * (g % 8 / 2));
+}
+
 // bias: what the stored integers are too large by; 0 where the format has mins.
 LD_INLINE void ld_unpack_block_panel(const uint8_t *w, size_t w_stride, int64_t n_rows, int64_t g, int64_t n_groups,
-                                     uint8_t *scratch, const int bytes, ld_quants_fn quants, ld_block_head_fn head_of,
-                                     const int n_scales, const int bias, const int twice) {
+                                     uint8_t *scratch, const int bytes, ld_quants_fn quants, ld_nibble_pairs_fn nibble_pairs,
+                                     ld_block_head_fn head_of, const int n_scales, const int bias, const int twice) {
     const ld_block_panel panel = ld_block_panel_in(scratch);
     for (int64_t first = 0; first < LD_PANEL_ROWS; first += 8) {
         const uint8_t *rows[8];
@@ -87,28 +93,35 @@ LD_INLINE void ld_unpack_block_panel(const uint8_t *w, size_t w_stride, int64_t 
         for (int64_t j = 0; j < n_groups; j++) {
             __m256i in[8], out[8];
             uint8_t *q = panel.q + j * LD_GROUP_BYTES + 4 * first;
-            LD_UNROLL for (int i = 0; i < 8; i++) in[i] = quants(rows[i], j);
+            LD_UNROLL for (int i = 0; i < 8; i++) in[i] = nibble_pairs ? nibble_pairs(rows[i], j) : quants(rows[i], j);
             ld_transpose8(in, out);
-            LD_UNROLL for (int i = 0; i < 8; i++) _mm256_store_si256((__m256i *)(q + 128 * i), out[i]);
+            if (nibble_pairs) {
+                LD_UNROLL for (int i = 0; i < 8; i++) in[i] = ld_low_nibbles(out[i]);
+                ld_store_steps(q, in);
+                LD_UNROLL for (int i = 0; i < 8; i++) out[i] = ld_high_nibbles(out[i]);
+                q += LD_GROUP_BYTES;
+                j++;
+            }
+            ld_store_steps(q, out);
         }
     }
 }
 
-#define LD_DEFINE_UNPACK_BLOCKS(suffix, name, quants, n_scales, bias, twice) \
+#define LD_DEFINE_UNPACK_BLOCKS(suffix, name, quants, nibble_pairs, n_scales, bias, twice) \
     static __attribute__((noinline)) void ld_unpack_##name##suffix(const uint8_t *w, size_t w_stride, int64_t n_rows, int64_t g, \
                                                                    int64_t n_groups, uint8_t *scratch) { \
-        ld_unpack_block_panel(w, w_stride, n_rows, g, n_groups, scratch, sizeof(ld_block_##name), quants, ld_head_##name, n_scales, \
-                              bias, twice); \
+        ld_unpack_block_panel(w, w_stride, n_rows, g, n_groups, scratch, sizeof(ld_block_##name), quants, nibble_pairs, \
+                              ld_head_##name, n_scales, bias, twice); \
     }
 #define LD_UNPACK_BLOCKS(suffix, twice) \
-    LD_DEFINE_UNPACK_BLOCKS(suffix, q4_k, ld_quants_q4_k, 1, 0, twice) \
-    LD_DEFINE_UNPACK_BLOCKS(suffix, q5_k, ld_quants_q5_k, 1, 0, twice) \
-    LD_DEFINE_UNPACK_BLOCKS(suffix, q2_k, ld_quants_q2_k, 2, 0, twice) \
-    LD_DEFINE_UNPACK_BLOCKS(suffix, q3_k, ld_quants_q3_k, 2, 4, twice) \
-    LD_DEFINE_UNPACK_BLOCKS(suffix, q6_k, ld_quants_q6_k, 2, 32, twice)
+    LD_DEFINE_UNPACK_BLOCKS(suffix, q4_k, ld_quants_q4_k, ld_nibble_pairs_q4_k, 1, 0, twice) \
+    LD_DEFINE_UNPACK_BLOCKS(suffix, q5_k, ld_quants_q5_k, NULL, 1, 0, twice) \
+    LD_DEFINE_UNPACK_BLOCKS(suffix, q2_k, ld_quants_q2_k, NULL, 2, 0, twice) \
+    LD_DEFINE_UNPACK_BLOCKS(suffix, q3_k, ld_quants_q3_k, NULL, 2, 4, twice) \
+    LD_DEFINE_UNPACK_BLOCKS(suffix, q6_k, ld_quants_q6_k, NULL, 2, 32, twice)
 LD_UNPACK_BLOCKS(, LD_ONCE)
 LD_UNPACK_BLOCKS(_twice, LD_TWICE)
-LD_DEFINE_UNPACK_BLOCKS(, iq4_xs, ld_quants_iq4_xs_biased, 1, 128, LD_ONCE)
+LD_DEFINE_UNPACK_BLOCKS(, iq4_xs, ld_quants_iq4_xs_biased, NULL, 1, 128, LD_ONCE)
 #undef LD_UNPACK_BLOCKS
 
 // dx of each block of the slice and the sums of its scale groups in pairs, for one activation.

@@ -28,9 +28,37 @@ enum { LD_NIBBLES, LD_FIVE_BITS, LD_SIX_BITS, LD_INT8 };
 // Writes d and m of eight rows for n_groups groups from group g on: d[scale group * LD_PANEL_ROWS + row].
 typedef void (*ld_scales_fn)(const uint8_t *const rows[8], int64_t g, int64_t n_groups, float *d, float *m);
 
-// The tile at w as an integer panel: n_groups groups from group g on, n_scales scale groups in each.
+LD_INLINE __m256i ld_low_nibbles(__m256i packed) { return _mm256_and_si256(packed, _mm256_set1_epi8(15)); }
+LD_INLINE __m256i ld_high_nibbles(__m256i packed) { return ld_low_nibbles(_mm256_srli_epi16(packed, 4)); }
+
+// Eight steps of eight rows from 16 bytes of nibbles of each, low nibbles first. Transposed before they are taken apart, they cost
+// a third of the shuffles.
+LD_INLINE void ld_transpose_nibbles(const uint8_t *const packed[8], __m256i out[8]) {
+    __m256i both[4], pairs[4], words[4];
+    LD_UNROLL for (int i = 0; i < 4; i++)
+        both[i] = _mm256_set_m128i(_mm_loadu_si128((const __m128i *)packed[i + 4]), _mm_loadu_si128((const __m128i *)packed[i]));
+    LD_UNROLL for (int i = 0; i < 4; i += 2) {
+        pairs[i] = _mm256_unpacklo_epi32(both[i], both[i + 1]);
+        pairs[i + 1] = _mm256_unpackhi_epi32(both[i], both[i + 1]);
+    }
+    LD_UNROLL for (int i = 0; i < 2; i++) {
+        words[2 * i] = _mm256_unpacklo_epi64(pairs[i], pairs[i + 2]);
+        words[2 * i + 1] = _mm256_unpackhi_epi64(pairs[i], pairs[i + 2]);
+    }
+    LD_UNROLL for (int i = 0; i < 4; i++) {
+        out[i] = ld_low_nibbles(words[i]);
+        out[i + 4] = ld_high_nibbles(words[i]);
+    }
+}
+
+LD_INLINE void ld_store_steps(uint8_t *q, const __m256i steps[8]) {
+    LD_UNROLL for (int i = 0; i < 8; i++) _mm256_store_si256((__m256i *)(q + 128 * i), steps[i]);
+}
+
+// The tile at w as an integer panel: n_groups groups from group g on, n_scales scale groups in each. nibbles_at: of formats with
+// blocks of 32 whose integers are nibbles as they stand, where these begin; else 0, and `quants` brings the integers.
 LD_INLINE void ld_unpack_int_panel(const uint8_t *w, size_t w_stride, int64_t n_rows, int64_t g, int64_t n_groups,
-                                   uint8_t *scratch, ld_quants_fn quants, ld_scales_fn scales) {
+                                   uint8_t *scratch, ld_quants_fn quants, ld_scales_fn scales, const int nibbles_at) {
     const ld_int_panel panel = ld_int_panel_in(scratch);
     for (int64_t first = 0; first < LD_PANEL_ROWS; first += 8) {
         const uint8_t *rows[8];
@@ -38,10 +66,15 @@ LD_INLINE void ld_unpack_int_panel(const uint8_t *w, size_t w_stride, int64_t n_
         scales(rows, g, n_groups, panel.d + first, panel.m + first);
         for (int64_t j = 0; j < n_groups; j++) {
             __m256i in[8], out[8];
-            uint8_t *q = panel.q + j * LD_GROUP_BYTES + 4 * first;
-            LD_UNROLL for (int i = 0; i < 8; i++) in[i] = quants(rows[i], g + j);
-            ld_transpose8(in, out);
-            LD_UNROLL for (int i = 0; i < 8; i++) _mm256_store_si256((__m256i *)(q + 128 * i), out[i]);
+            if (nibbles_at) {
+                const uint8_t *packed[8];
+                LD_UNROLL for (int i = 0; i < 8; i++) packed[i] = rows[i] + (g + j) * (nibbles_at + 16) + nibbles_at;
+                ld_transpose_nibbles(packed, out);
+            } else {
+                LD_UNROLL for (int i = 0; i < 8; i++) in[i] = quants(rows[i], g + j);
+                ld_transpose8(in, out);
+            }
+            ld_store_steps(panel.q + j * LD_GROUP_BYTES + 4 * first, out);
         }
     }
 }
@@ -117,25 +150,30 @@ LD_INLINE __m256i ld_quants_iq4_xs_biased(const uint8_t *row, int64_t g) {
 }
 
 // An integer panel of one format; int8 biased by 128.
-#define LD_DEFINE_UNPACK(name, quants, scales) \
+#define LD_DEFINE_UNPACK(name, quants, scales, nibbles_at) \
     static __attribute__((noinline)) void ld_unpack_##name(const uint8_t *w, size_t w_stride, int64_t n_rows, int64_t g, \
                                                            int64_t n_groups, uint8_t *scratch) { \
-        ld_unpack_int_panel(w, w_stride, n_rows, g, n_groups, scratch, quants, scales); \
+        ld_unpack_int_panel(w, w_stride, n_rows, g, n_groups, scratch, quants, scales, nibbles_at); \
     }
-LD_DEFINE_UNPACK(q4_0, ld_quants_q4_0, ld_panel_scales_q4_0)
-LD_DEFINE_UNPACK(q4_1, ld_quants_q4_1, ld_panel_scales_q4_1)
-LD_DEFINE_UNPACK(q8_0, ld_quants_q8_0_biased, ld_panel_scales_q8_0)
-LD_DEFINE_UNPACK(q5_0, ld_quants_q5_0, ld_panel_scales_q5_0)
-LD_DEFINE_UNPACK(q5_1, ld_quants_q5_1, ld_panel_scales_q5_1)
-LD_DEFINE_UNPACK(mxfp4, ld_quants_mxfp4, ld_panel_scales_mxfp4)
-LD_DEFINE_UNPACK(iq4_nl, ld_quants_iq4_nl_biased, ld_panel_scales_iq4_nl)
+LD_DEFINE_UNPACK(q4_0, ld_quants_q4_0, ld_panel_scales_q4_0, 2)
+LD_DEFINE_UNPACK(q4_1, ld_quants_q4_1, ld_panel_scales_q4_1, 4)
+LD_DEFINE_UNPACK(q8_0, ld_quants_q8_0_biased, ld_panel_scales_q8_0, 0)
+LD_DEFINE_UNPACK(q5_0, ld_quants_q5_0, ld_panel_scales_q5_0, 0)
+LD_DEFINE_UNPACK(q5_1, ld_quants_q5_1, ld_panel_scales_q5_1, 0)
+LD_DEFINE_UNPACK(mxfp4, ld_quants_mxfp4, ld_panel_scales_mxfp4, 0)
+LD_DEFINE_UNPACK(iq4_nl, ld_quants_iq4_nl_biased, ld_panel_scales_iq4_nl, 0)
 
 typedef void (*ld_slice_scales_fn)(const uint8_t *act, int64_t k, int64_t g, int64_t n_groups, float *d, float *s);
 
 // The scales dx and sums s of one activation for the slice from group g on, one for each group.
 LD_INLINE void ld_slice_scales_q8_32(const uint8_t *act, int64_t k, int64_t g, int64_t n_groups, float *d, float *s) {
-    memcpy(d, (const float *)(act + ld_act_scales_at(k)) + g, 4 * (size_t)n_groups);
-    memcpy(s, (const float *)(act + ld_act_sums_at(LD_ACT_Q8_32, k)) + g, 4 * (size_t)n_groups);
+    const float *from_d = (const float *)(act + ld_act_scales_at(k)) + g;
+    const float *from_s = (const float *)(act + ld_act_sums_at(LD_ACT_Q8_32, k)) + g;
+    for (int64_t j = 0; j < n_groups; j += 8) { // by registers: memcpy would be called, for a tenth of what a tile takes
+        const __m256i mask = ld_mask8(n_groups - j);
+        _mm256_storeu_ps(d + j, _mm256_maskload_ps(from_d + j, mask));
+        _mm256_storeu_ps(s + j, _mm256_maskload_ps(from_s + j, mask));
+    }
 }
 
 // An f32 panel: `depth` values from value `start` on, a multiple of 32.

@@ -6,10 +6,14 @@
 //   LD_NAME(ld_add_products)(sum, pairs, x)                                       sum + two products of int16 for each int32
 // LD_UNPACK_BLOCKS(name) names the unpacking whose scales the second takes.
 
-LD_INLINE void LD_NAME(ld_int_tile)(LD_TILE_ARGS, ld_slice_scales_fn slice_scales, const int kind) {
+// bias: what the integers are too large by; 0: the format has an m of its own.
+LD_INLINE void LD_NAME(ld_int_tile)(LD_TILE_ARGS, ld_slice_scales_fn slice_scales, const int kind, const int bias) {
     const ld_int_panel panel = ld_int_panel_in((uint8_t *)scratch);
     float dx[4][LD_PANEL_GROUPS], sx[4][LD_PANEL_GROUPS];
-    LD_UNROLL for (int a = 0; a < n_act; a++) slice_scales(act + a * act_stride, k, g, n_groups, dx[a], sx[a]);
+    LD_UNROLL for (int a = 0; a < n_act; a++) {
+        slice_scales(act + a * act_stride, k, g, n_groups, dx[a], sx[a]);
+        for (int64_t j = 0; bias && j < n_groups; j++) sx[a][j] *= (float)-bias;
+    }
     for (int64_t first = 0; first < n_rows; first += 16) {
         __m256 acc[4][2];
         LD_UNROLL for (int a = 0; a < n_act; a++) acc[a][0] = acc[a][1] = _mm256_setzero_ps();
@@ -18,6 +22,14 @@ LD_INLINE void LD_NAME(ld_int_tile)(LD_TILE_ARGS, ld_slice_scales_fn slice_scale
             LD_NAME(ld_group_sums)(panel.q + j * LD_GROUP_BYTES + 4 * first, act + 32 * (g + j), act_stride, n_act, 8, kind, sum);
             LD_UNROLL for (int h = 0; h < 2; h++) {
                 const __m256 d = _mm256_load_ps(panel.d + j * LD_PANEL_ROWS + first + 8 * h);
+                if (bias) {
+                    LD_UNROLL for (int a = 0; a < n_act; a++) {
+                        const __m256 value = _mm256_fmadd_ps(_mm256_cvtepi32_ps(sum[a][h]), _mm256_set1_ps(dx[a][j]),
+                                                             _mm256_set1_ps(sx[a][j]));
+                        acc[a][h] = _mm256_fmadd_ps(d, value, acc[a][h]);
+                    }
+                    continue;
+                }
                 LD_UNROLL for (int a = 0; a < n_act; a++)
                     acc[a][h] = _mm256_fmadd_ps(_mm256_mul_ps(d, _mm256_set1_ps(dx[a][j])), _mm256_cvtepi32_ps(sum[a][h]),
                                                 acc[a][h]);
@@ -60,10 +72,10 @@ LD_INLINE void LD_NAME(ld_block_tile)(LD_TILE_ARGS, const int n_scales, const in
                 const __m256 d = _mm256_load_ps(panel.d + b * LD_PANEL_ROWS + first + 8 * h);
                 const __m256 dmin = _mm256_load_ps(panel.dmin + b * LD_PANEL_ROWS + first + 8 * h);
                 LD_UNROLL for (int a = 0; a < n_act; a++) {
-                    const __m256 factor = _mm256_set1_ps(dx[a][b]);
-                    __m256 sum = _mm256_mul_ps(_mm256_mul_ps(d, factor), _mm256_cvtepi32_ps(has_min ? total[a][h] : offset[a]));
-                    if (has_min) sum = _mm256_fnmadd_ps(_mm256_mul_ps(dmin, factor), _mm256_cvtepi32_ps(offset[a]), sum);
-                    ld_add_to_rows(y + a * y_stride + first + 8 * h, sum, n_rows - first - 8 * h, g + b == 0);
+                    __m256 sum = _mm256_mul_ps(d, _mm256_cvtepi32_ps(has_min ? total[a][h] : offset[a]));
+                    if (has_min) sum = _mm256_fnmadd_ps(dmin, _mm256_cvtepi32_ps(offset[a]), sum);
+                    ld_add_times(y + a * y_stride + first + 8 * h, sum, _mm256_set1_ps(dx[a][b]), n_rows - first - 8 * h,
+                                 g + b == 0);
                 }
             }
         }
@@ -79,15 +91,18 @@ LD_INLINE void LD_NAME(ld_block_tile)(LD_TILE_ARGS, const int n_scales, const in
         default: tile(LD_TILE_PASS(4), __VA_ARGS__); return; \
         } \
     }
-LD_DEFINE_TILE(LD_NAME(ld_tile_nibbles), LD_NAME(ld_int_tile), ld_slice_scales_q8_32, LD_NIBBLES)
-LD_DEFINE_TILE(LD_NAME(ld_tile_five_bits), LD_NAME(ld_int_tile), ld_slice_scales_q8_32, LD_FIVE_BITS)
+LD_DEFINE_TILE(LD_NAME(ld_tile_nibbles_4_0), LD_NAME(ld_int_tile), ld_slice_scales_q8_32, LD_NIBBLES, 8)
+LD_DEFINE_TILE(LD_NAME(ld_tile_nibbles_4_1), LD_NAME(ld_int_tile), ld_slice_scales_q8_32, LD_NIBBLES, 0)
+LD_DEFINE_TILE(LD_NAME(ld_tile_five_bits_5_0), LD_NAME(ld_int_tile), ld_slice_scales_q8_32, LD_FIVE_BITS, 16)
+LD_DEFINE_TILE(LD_NAME(ld_tile_five_bits_5_1), LD_NAME(ld_int_tile), ld_slice_scales_q8_32, LD_FIVE_BITS, 0)
+LD_DEFINE_TILE(LD_NAME(ld_tile_five_bits_fp4), LD_NAME(ld_int_tile), ld_slice_scales_q8_32, LD_FIVE_BITS, 12)
 LD_DEFINE_TILE(LD_NAME(ld_tile_nibbles_min), LD_NAME(ld_block_tile), 1, LD_NIBBLES, 1)
 LD_DEFINE_TILE(LD_NAME(ld_tile_five_bits_min), LD_NAME(ld_block_tile), 1, LD_FIVE_BITS, 1)
 LD_DEFINE_TILE(LD_NAME(ld_tile_nibbles_by16_min), LD_NAME(ld_block_tile), 2, LD_NIBBLES, 1)
 LD_DEFINE_TILE(LD_NAME(ld_tile_nibbles_by16), LD_NAME(ld_block_tile), 2, LD_NIBBLES, 0)
 LD_DEFINE_TILE(LD_NAME(ld_tile_six_bits_by16), LD_NAME(ld_block_tile), 2, LD_SIX_BITS, 0)
 #ifndef LD_OWN_INT8 // an instruction set may bring its own
-LD_DEFINE_TILE(LD_NAME(ld_tile_int8), LD_NAME(ld_int_tile), ld_slice_scales_q8_32, LD_INT8)
+LD_DEFINE_TILE(LD_NAME(ld_tile_int8), LD_NAME(ld_int_tile), ld_slice_scales_q8_32, LD_INT8, 128)
 LD_DEFINE_TILE(LD_NAME(ld_tile_int8_blocks), LD_NAME(ld_block_tile), 1, LD_INT8, 0)
 LD_DEFINE_MANY(LD_NAME(ld_many_q8_0), ld_unpack_q8_0, LD_NAME(ld_tile_int8), 4)
 LD_DEFINE_MANY(LD_NAME(ld_many_iq4_nl), ld_unpack_iq4_nl, LD_NAME(ld_tile_int8), 4)
@@ -96,11 +111,11 @@ LD_DEFINE_MANY(LD_NAME(ld_many_iq4_xs), LD_UNPACK_BLOCKS(iq4_xs), LD_NAME(ld_til
 #undef LD_DEFINE_TILE
 #undef LD_DEFINE_TILE_EXPANDED
 
-LD_DEFINE_MANY(LD_NAME(ld_many_q4_0), ld_unpack_q4_0, LD_NAME(ld_tile_nibbles), 4)
-LD_DEFINE_MANY(LD_NAME(ld_many_q4_1), ld_unpack_q4_1, LD_NAME(ld_tile_nibbles), 4)
-LD_DEFINE_MANY(LD_NAME(ld_many_q5_0), ld_unpack_q5_0, LD_NAME(ld_tile_five_bits), 4)
-LD_DEFINE_MANY(LD_NAME(ld_many_q5_1), ld_unpack_q5_1, LD_NAME(ld_tile_five_bits), 4)
-LD_DEFINE_MANY(LD_NAME(ld_many_mxfp4), ld_unpack_mxfp4, LD_NAME(ld_tile_five_bits), 4)
+LD_DEFINE_MANY(LD_NAME(ld_many_q4_0), ld_unpack_q4_0, LD_NAME(ld_tile_nibbles_4_0), 4)
+LD_DEFINE_MANY(LD_NAME(ld_many_q4_1), ld_unpack_q4_1, LD_NAME(ld_tile_nibbles_4_1), 4)
+LD_DEFINE_MANY(LD_NAME(ld_many_q5_0), ld_unpack_q5_0, LD_NAME(ld_tile_five_bits_5_0), 4)
+LD_DEFINE_MANY(LD_NAME(ld_many_q5_1), ld_unpack_q5_1, LD_NAME(ld_tile_five_bits_5_1), 4)
+LD_DEFINE_MANY(LD_NAME(ld_many_mxfp4), ld_unpack_mxfp4, LD_NAME(ld_tile_five_bits_fp4), 4)
 LD_DEFINE_MANY(LD_NAME(ld_many_q4_k), LD_UNPACK_BLOCKS(q4_k), LD_NAME(ld_tile_nibbles_min), 4)
 LD_DEFINE_MANY(LD_NAME(ld_many_q5_k), LD_UNPACK_BLOCKS(q5_k), LD_NAME(ld_tile_five_bits_min), 4)
 LD_DEFINE_MANY(LD_NAME(ld_many_q2_k), LD_UNPACK_BLOCKS(q2_k), LD_NAME(ld_tile_nibbles_by16_min), 4)
